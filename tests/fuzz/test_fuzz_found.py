@@ -124,7 +124,7 @@ LINE = b'{"post": "a"}\n'
         (LINE + b'{"post": "\\ud800"}', "line 2: U+D800 is half a character, which no model can read; leave it out"),
         (LINE + b'{"post": 1, "post": 2}', "line 2: the key 'post' is there twice; leave one"),
         (LINE + b"\n" + LINE, "line 2: empty; want a JSON object, or no line"),
-        (LINE + b'{"post": "\xff"}', "byte 0xff is no UTF-8; save the file as UTF-8 text"),
+        (LINE + b'{"post": "\xff"}', "is not UTF-8 text (line 2, byte 0xff); save it as UTF-8"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])

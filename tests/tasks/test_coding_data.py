@@ -90,8 +90,8 @@ def test_line_ends_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
             {"test": "def test():\n    assert squares(0) == []\n"},
             "its tests have an assert in line 2 that never runs: .*; mend the row or leave it out$",
         ),
-        ({"test": ""}, "want text in column 'test'; the row has task_id, prompt"),
-        ({"prompt": None}, "want text in column 'prompt'"),
+        ({"test": ""}, "no text in column 'test'; it has task_id, prompt"),
+        ({"prompt": None}, "no text in column 'prompt'"),
     ],
 )
 def test_a_bad_row_is_named(columns: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_bad_row_is_named(columns: dict[str, Any], message: str, monkeypatch: 
 
 
 def test_a_row_without_an_id_is_named_by_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"^humaneval, row 0: want text in column 'task_id'"):
+    with pytest.raises(ValueError, match=r"^humaneval, row 0: no text in column 'task_id'"):
         len(humaneval(monkeypatch, task_id=None).train)
 
 

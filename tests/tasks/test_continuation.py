@@ -89,8 +89,8 @@ def test_query_lengths_cover_both_bounds(words: str) -> None:
 def test_query_lengths_belong_to_seed_split_and_problem(words: str) -> None:
     texts = {f"p{i}": SOUP for i in range(50)}
     first, again, other = (_task(words, 2, 5, seed, **texts) for seed in (0, 0, 1))
-    assert first.train == again.train
-    assert first.train != other.train
+    assert [*first.train] == [*again.train]
+    assert [*first.train] != [*other.train]
     assert [p.data["query"] for p in first.train] != [p.data["query"] for p in first.test]
     part = _task(words, 2, 5, 0, p7=SOUP)  # whatever else is in the set
     assert part.train[0] == first.train[7]

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from coevolve import Trainer, chain, cory, fixed
-from coevolve.tasks import Gsm8k, data
+from coevolve.tasks import Gsm8k, Tldr, data
 
 Put = Callable[[str, str], Path]
 
@@ -74,14 +75,48 @@ def test_a_line_that_is_no_object(put: Put) -> None:
 def test_a_truncated_file(put: Put) -> None:
     path = put("few", '{"a": 1}\n' * 1000)
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(ValueError, match=r"few\.jsonl\.gz, after line \d+: .*; the file is damaged, copy it again"):
+    with pytest.raises(
+        ValueError, match=r"few\.jsonl\.gz: Compressed file ended .*; the file is damaged, copy it again"
+    ):
         data.read("few")
 
 
 def test_a_file_that_is_not_compressed(put: Put) -> None:
     put("few", "").write_text('{"a": 1}\n')
-    with pytest.raises(ValueError, match=r"after line 0: Not a gzipped file .*; the file is damaged"):
+    with pytest.raises(ValueError, match=r"few\.jsonl\.gz: Not a gzipped file .*; the file is damaged"):
         data.read("few")
+
+
+def test_problems_are_named_by_their_id_or_their_position() -> None:
+    rows = [{"id": None, "n": 1}, {"id": 7, "n": 2}, {"n": 3}, {"id": "b", "n": 4}]
+    found = data.problems(rows, "few", lambda row: {"n": row["n"]} if row["n"] != 2 else None)
+    assert [(p.id, dict(p.data)) for p in found] == [("0", {"n": 1}), ("2", {"n": 3}), ("b", {"n": 4})]
+
+
+@pytest.mark.parametrize(("ids", "place", "name"), [([1, 2, "1"], "2 (1)", "1"), ([2, None, None], "2", "2")])
+def test_two_problems_of_one_name(ids: list[int | str | None], place: str, name: str) -> None:
+    with pytest.raises(ValueError) as error:
+        data.problems([{"key": id} for id in ids], "few", dict, "key")
+    assert str(error.value) == f"few, row {place}: its name {name!r} is that of row 0 too; make column 'key' unique"
+
+
+def test_a_row_that_cannot_be_read_is_named() -> None:
+    rows = [{"id": "a", "text": "x"}, {"id": "b", "text": " ", "n": 1}, {"text": 3}]
+    for some, said in ((rows, "few, row 1 (b): no text in column 'said' or 'text'; it has id, text, n"),
+                       (rows[2:], "few, row 0: no text in column 'said' or 'text'; it has text"),
+                       ([{}], "few, row 0: no text in column 'said' or 'text'; it has none")):  # fmt: skip
+        with pytest.raises(ValueError) as error:
+            data.problems(some, "few", lambda row: {"text": data.text(row, "said", "text")})
+        assert str(error.value) == said
+
+
+@pytest.mark.parametrize("task", [Gsm8k, Tldr])
+def test_two_rows_of_one_id_are_no_two_problems(task: Any, put: Put) -> None:
+    row = '{"id": 1, "question": "A", "answer": "#### 2", "prompt": "A"}\n'
+    for name in ("gsm8k_train", "tldr_reddit2013"):
+        put(name, row * 2)
+    with pytest.raises(ValueError, match=r"row 1 \(1\): its name '1' is that of row 0 too; make column 'id' unique$"):
+        len(task().train)
 
 
 def test_hub_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,14 +167,12 @@ def test_later_is_made_at_the_first_use_and_once() -> None:
     assert made == []
     assert (len(later), later[1], later[:1], list(later), "b" in later) == (2, "b", ["a"], ["a", "b"], True)
     assert made == ["once"]
-    assert later == ["a", "b"]
-    assert later != ["a"]
 
 
 def test_what_cannot_be_made_says_so_again() -> None:
     later = data.Later(lambda: data.jsonl(Path("nowhere.jsonl")))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"nowhere\.jsonl does not exist"):
+        with pytest.raises(ValueError, match=r"nowhere\.jsonl cannot be read \(No such file or directory\); check"):
             len(later)
 
 

@@ -67,13 +67,15 @@ def test_ids_that_repeat_and_ids_that_are_null(words: str, monkeypatch: pytest.M
     task = Imdb(tokenizer=words, reward_model="lexicon", query_tokens=(2, 2))
     assert [p.id for p in task.test] == ["0", "1", "2"]
     rows[2]["id"] = 0
-    with pytest.raises(ValueError, match=r"imdb, split 'test', row 2: id '0' is an earlier row's; make ids unique"):
+    with pytest.raises(ValueError, match=r"imdb, split 'test', row 2 \(0\): its name '0' is that of row 0 too; make"):
         len(Imdb(tokenizer=words, reward_model="lexicon").test)
 
 
 def test_rows_without_text(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "rows", lambda name, dataset, split: [{"review": "A film", "id": "r0"}])
-    with pytest.raises(ValueError, match=r"imdb, split 'train', row 0: no column 'text', only \['id', 'review'\]"):
+    with pytest.raises(
+        ValueError, match=r"imdb, split 'train', row 0 \(r0\): no text in column 'text'; it has review, id$"
+    ):
         len(Imdb(tokenizer=words, reward_model="lexicon").train)
 
 

@@ -155,7 +155,7 @@ def test_gsm8k(put: Put) -> None:
     put("gsm8k_train", [{"question": " How many? ", "answer": "1+1=<<1+1=2>>2\n#### 1,002"}])
     put("gsm8k_test", [{"question": "A", "answer": "#### 0"}, {"question": "B", "answer": "#### -3"}])
     found = Gsm8k()
-    assert found.train == [Problem("0", {"question": "How many?", "gold": Fraction(1002)})]
+    assert [*found.train] == [Problem("0", {"question": "How many?", "gold": Fraction(1002)})]
     assert [(p.id, p.data["gold"]) for p in found.test] == [("0", 0), ("1", -3)]
 
 

@@ -190,8 +190,8 @@ def test_a_team_is_not_tried_alone(task: Rows) -> None:
 
 
 def test_a_row_keeps_all_its_columns(task: Rows) -> None:
-    assert task.train == [Problem("1", POSTS[0]), Problem("2", POSTS[1])]
-    assert task.test == task.train
+    assert [*task.train] == [Problem("1", POSTS[0]), Problem("2", POSTS[1])]
+    assert [*task.test] == [*task.train]
 
 
 def test_ids_may_be_a_column(write: Callable[..., str]) -> None:
@@ -326,7 +326,7 @@ def test_a_reward_that_wants_what_is_not_there(write: Callable[..., str]) -> Non
 @pytest.mark.parametrize("test", [0.0, 1.0, -0.5, 3.0])
 def test_an_impossible_fraction(write: Callable[..., str], test: float) -> None:
     write()
-    assert message(test=test) == (f"task.test is {test}; want a file, a hub data set, or a fraction between 0 and 1")
+    assert message(test=test) == (f"task.test is {test}; want a fraction between 0 and 1")
 
 
 def test_a_fraction_that_takes_all(write: Callable[..., str]) -> None:
@@ -364,7 +364,7 @@ def test_no_roles(write: Callable[..., str]) -> None:
         (b"", "posts.jsonl holds no rows"),
         (b'{"a": 1}\n[1]\n', "posts.jsonl, line 2: a list; want a JSON object"),
         (b'{"a": 1}\n{"a": x\n', "posts.jsonl, line 2: Expecting value at column 7; want a JSON object"),
-        (b"\xff\n", "posts.jsonl, after line 0: byte 0xff is no UTF-8; save the file as UTF-8 text"),
+        (b"\xff\n", "posts.jsonl is not UTF-8 text (line 1, byte 0xff); save it as UTF-8"),
     ],
 )
 def test_a_broken_file(write: Callable[..., str], content: bytes, said: str) -> None:
@@ -378,4 +378,4 @@ def test_no_file(write: Callable[..., str]) -> None:
 
 def test_a_file_that_is_not_compressed(write: Callable[..., str]) -> None:
     Path("posts.jsonl.gz").write_text("{}")
-    assert message(data="posts.jsonl.gz").startswith("posts.jsonl.gz, after line 0: Not a gzipped file (b'{}')")
+    assert message(data="posts.jsonl.gz").startswith("posts.jsonl.gz: Not a gzipped file (b'{}')")

@@ -93,6 +93,13 @@ def test_math_without_an_import(monkeypatch: pytest.MonkeyPatch, scoring: str, p
     assert score_texts(task, task.train[0], {"coder": code}).rewards["coder"] == pytest.approx(paid)
 
 
+@pytest.mark.parametrize("task", [Tldr, Arxiv, WritingMini, HumanEval, CoopHumanEval, Mbpp])
+def test_other_rules_are_refused(task: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        task(scoring="our")
+    assert str(error.value) == "task: scoring is 'our'; want one of ours, paper; did you mean 'ours'?"
+
+
 @pytest.mark.parametrize("task", [Tldr, Arxiv, HumanEval, CoopHumanEval, Mbpp])
 def test_the_default_is_ours(task: Any) -> None:
     ours, paper = task(), task(scoring="paper")

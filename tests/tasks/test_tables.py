@@ -72,11 +72,31 @@ def test_every_kind_of_file_gives_the_same_rows(put: Callable[..., str]) -> None
 
 
 def test_numbers_of_a_csv_are_columns_of_numbers(put: Callable[..., str]) -> None:
-    text = "a,b,c,d,e,f,g,h\n1,1.5,007,1,nan,1_0,, 1\n-2,1e3,8,x,1,2,3,2\n"
+    text = "a,b,c,d,e,f,g,h\n1,1.50,007,1,nan,1_0,, 1\n-2,.5,8,x,1,2,3,2\n"
     assert load(put("x.csv", text), "train") == [
         {"a": 1, "b": 1.5, "c": "007", "d": "1", "e": "nan", "f": "1_0", "g": "", "h": " 1"},
-        {"a": -2, "b": 1000.0, "c": "8", "d": "x", "e": "1", "f": "2", "g": "3", "h": "2"},
+        {"a": -2, "b": 0.5, "c": "8", "d": "x", "e": "1", "f": "2", "g": "3", "h": "2"},
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["+4915112345678", "+4915112345679"],
+        ["12e3", "9e1"],
+        ["12", "9E1"],
+        ["12345678901234567890", "1.5"],
+        ["0.12345678901234567890", "1.5"],
+        ["--5", "5"],
+        ["1" * 41, "2"],
+    ],
+)
+def test_identifiers_of_a_csv_stay_as_they_are(put: Callable[..., str], values: list[str]) -> None:
+    assert [row["a"] for row in load(put("x.csv", "\n".join(["a", *values])), "train")] == values
+
+
+def test_whole_numbers_of_a_csv_keep_their_digits(put: Callable[..., str]) -> None:
+    assert load(put("x.csv", "a\n12345678901234567890\n-0\n"), "train") == [{"a": 12345678901234567890}, {"a": 0}]
 
 
 def test_two_csv_files_that_differ_in_what_is_a_number_are_told(put: Callable[..., str]) -> None:
@@ -89,6 +109,9 @@ def test_two_csv_files_that_differ_in_what_is_a_number_are_told(put: Callable[..
             "task test.csv, row 2: column 'answer' is 'n/a', so it holds text here, and in train.csv numbers, and a "
             "reward that compares it pays by two rules; write a number there, or rows of .jsonl, which say what is text"
         ]
+    put("test.csv", "id,q,answer\nx,c,0.5\ny,d,12345678901234567890\n")
+    with pytest.warns(UserWarning, match=r"^task test.csv, row 2: column 'answer' is '12345678901234567890', so it ho"):
+        assert len(Rows(data="train.csv", test="test.csv", prompts={"solver": "{q}"}, reward=one, id="id").test) == 2
     put("test.csv", "id,q,answer,more\nx,c,5.5,z\n")  # an id may be of another kind, and so may a number
     put("same.jsonl", '{"q": "c", "answer": "5"}\n')  # says itself what is text
     assert len(Rows(data="train.csv", test="test.csv", prompts={"solver": "{q}"}, reward=one, id="id").test) == 1

@@ -51,9 +51,9 @@ def test_a_problem_keeps_its_rows_columns(monkeypatch: pytest.MonkeyPatch) -> No
     row = {"prompt": " POST: My cat.\n\nTL;DR:", "completion": " cat", "flagged": False}
     serve(monkeypatch, row | {"flagged": True}, row)
     # A row of the hub has no id; its position serves, and flagged ones count.
-    assert Tldr().test == [Problem("1", row | {"text": "POST: My cat."})]
+    assert [*Tldr().test] == [Problem("1", row | {"text": "POST: My cat."})]
     serve(monkeypatch, {"article_id": "2510.1", "abstract_text": "We study cats.\n"})
-    assert Arxiv().train == [
+    assert [*Arxiv().train] == [
         Problem("2510.1", {"article_id": "2510.1", "abstract_text": "We study cats.\n", "text": "We study cats."})
     ]
 
@@ -83,10 +83,12 @@ def test_max_words_cuts_what_prompts_show(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("broken", [{"post": "x"}, {"prompt": None, "post": "x"}, {"prompt": " ", "post": "x"}])
 def test_rows_without_text(monkeypatch: pytest.MonkeyPatch, broken: dict[str, Any]) -> None:
     serve(monkeypatch, {"prompt": "x"}, broken)
-    with pytest.raises(ValueError, match=r"tldr, split 'train', row 1: want text in column 'prompt'; the row has \['p"):
+    with pytest.raises(ValueError, match=r"tldr, split 'train', row 1: no text in column 'prompt'; it has p"):
         len(Tldr().train)
     serve(monkeypatch, {"abstract": "x"})
-    with pytest.raises(ValueError, match=r"arxiv, split 'train', row 0: want text in column 'abstract_text'; the row"):
+    with pytest.raises(
+        ValueError, match=r"arxiv, split 'train', row 0: no text in column 'abstract_text'; it has abstract$"
+    ):
         len(Arxiv().train)
 
 
@@ -141,7 +143,7 @@ def test_opinions_on_subjects_that_are_in_no_other_split() -> None:
     assert not all("film we saw last night" in p.id for p in task.test[:12])
     for problem in task.train[:50]:
         assert problem.data["text"].count(problem.id) == 2  # two opinions that begin alike
-    assert WritingMini().train == task.train
+    assert [*WritingMini().train] == [*task.train]
 
 
 def test_roles_of_mini_have_prompts_of_their_own() -> None:

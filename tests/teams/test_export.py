@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import warnings
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,8 @@ from coevolve import Team
 from coevolve.cli import main
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.runs.evaluated import evaluate_run
-from coevolve.teams.export import _Bases, _warn_of_end, _word_lists, export
+from coevolve.teams.export import _Bases, _without_threshold, _word_lists, export
+from coevolve.teams.model_card import _call
 
 IDS = torch.arange(7, 27)[None]
 
@@ -285,25 +286,30 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").write_text(OWN)
 
 
-def test_a_threshold_that_a_team_without_pay_passes_is_warned_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("done", [-0.2, 3])
+def test_a_threshold_is_left_out_since_nobody_is_paid(tmp_path: Path, done: float) -> None:
     recipe, short = RECIPES / "magrpo-writing-mini-2turns.yaml", ("steps=1", "batch_size=1", "members=2")
-    run = trained(recipe, tmp_path / "run", *short, "play.done=-0.2")
-    with pytest.warns(
-        UserWarning, match=r"stop after its first turn: play\.done is -0\.2, .* take done out of the play"
-    ):
-        team = export(run, tmp_path / "team")
-    assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 2  # one of each role
-    settings = yaml.safe_load((team / "team.yaml").read_text())
-    del settings["play"]["done"]
-    (team / "team.yaml").write_text(yaml.safe_dump(settings))
+    team = export(trained(recipe, tmp_path / "run", *short, f"play.done={done}"), tmp_path / "team")
+    assert "done" not in yaml.safe_load((team / "team.yaml").read_text())["play"]
     assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 4
 
 
-def test_a_threshold_of_one_turn_or_of_a_play_that_has_its_own_meaning_is_none() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for play in ({"name": "rounds", "done": -0.5}, {"name": "mine.py:play", "n": 3, "done": -1}, {"name": "chain"}):
-            _warn_of_end(play)
+@pytest.mark.parametrize(
+    ("asks", "call"),
+    [
+        (("query",), "'x'"),
+        ((), ""),
+        (("Question text", "level"), "{'Question text': '...', 'level': 5}"),
+        (None, "{'query': 'x', 'level': 5}"),
+    ],
+)
+def test_the_call_on_a_card_works_whatever_columns_are_called(asks: tuple[str, ...] | None, call: str) -> None:
+    assert _call(SimpleNamespace(example={"columns": {"query": "x", "level": 5}}), asks) == call
+
+
+def test_what_a_play_of_its_own_means_by_done_stays() -> None:
+    for play in ({"name": "mine.py:play", "done": -1}, {"name": "rounds", "done": "mine.py:done"}, {"name": "chain"}):
+        assert _without_threshold(play) == play
 
 
 def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
@@ -523,7 +529,8 @@ def test_a_checkpoint_that_a_training_deletes_meanwhile_is_exported_whole(
     quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(quick, tmp_path / "run")
-    monkeypatch.setattr("coevolve.teams.export._warn_of_end", lambda play: shutil.rmtree(run / "checkpoint-2"))
+    deleting = lambda target: shutil.rmtree(run / "checkpoint-2") or _Bases(target)  # noqa: E731
+    monkeypatch.setattr("coevolve.teams.export._Bases", deleting)
     assert Team.load(export(run, tmp_path / "team", trust_code=True)).play("The soup was").turns
 
 

@@ -147,8 +147,17 @@ def test_columns_by_name(made: Any) -> None:
     assert team.play(text="The soup was good.", opening="The soup").problem.data["opening"] == "The soup"
     with pytest.raises(ValueError, match=r"^no column opening, which WritingMini asks for; were given text$"):
         team.play(text="The soup was good.")
-    with pytest.raises(ValueError, match=r"a text alone .* of WritingMini; team\.play\(text=\.\.\., opening=\.\.\.\)$"):
+    with pytest.raises(ValueError, match=r"a text alone .*Mini; team\.play\({'text': \.\.\., 'opening': \.\.\.}\)$"):
         team.play("The soup was good.")
+
+
+def test_a_column_may_have_any_name(made: Any) -> None:
+    team = Team.load(made("quickstart", "cast.every=1")[1])
+    team.asks = ("query", "problem")
+    columns = {"query": QUERY, "problem": "2+2?"}
+    assert team.play(query=QUERY, problem="2+2?", max_new_tokens=1).problem.data == columns
+    columns |= {"Question text": "x", "seed": "5"}
+    assert team.play(columns, max_new_tokens=1).problem.data == columns
 
 
 def test_feedback_asks_for_more(made: Any) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
 from coevolve.tasks.data import Later
-from coevolve.tasks.numbers import Numbers, asked
+from coevolve.tasks.numbers import Numbers
 from coevolve.tasks.worlds import sums
 from coevolve.tasks.worlds.split import Split
-from coevolve.types import Problem, Prompt, Role, Turn
+from coevolve.types import Problem
 
 _COUNTS: dict[Split, int] = {"train": 8192, "test": 1024}
 
@@ -26,14 +25,12 @@ class Arithmetic(Numbers):
     the model was pre-trained on the format.
     """
 
+    example = ""
+
     def __init__(self) -> None:
         super().__init__(
             train=Later(lambda: _problems("train")), test=Later(lambda: _problems("test")), judge="last-number"
         )
-
-    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """Return the prompt of ``Numbers`` without the worked example."""
-        return asked(p, role, heard)
 
 
 def _problems(split: Split) -> list[Problem]:

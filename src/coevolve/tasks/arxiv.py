@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from coevolve.rewards.several import RewardSpec
 from coevolve.rewards.writing import ARXIV
-from coevolve.rewards.writing_words import read_words
 from coevolve.tasks import data
-from coevolve.tasks.data import Later
-from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.writing import WRITER, Voice, Writing, problems
+from coevolve.tasks.continuation import Split
+from coevolve.tasks.heard import Voice
+from coevolve.tasks.writing import WRITER, OfTexts, problems
 from coevolve.types import Problem
 
 VOICES = {
@@ -37,7 +32,7 @@ VOICES = {
 }
 
 
-class Arxiv(Writing):
+class Arxiv(OfTexts):
     """MAGRPO's arXiv task (arXiv 2508.04652, section "Writing"): roles ``background`` and ``method``, or ``writer``.
 
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
@@ -58,30 +53,12 @@ class Arxiv(Writing):
     used, for max_words below 1, a row without the column, or missing data.
     """
 
-    def __init__(
-        self,
-        *,
-        max_words: int | None = None,
-        bands: dict[str, Any] | None = None,
-        stop_words: str | None = None,
-        transition_words: str | None = None,
-        scoring: Scoring = "ours",
-        reward: RewardSpec | None = None,
-        feedback: str | Callable[..., Any] | None = None,
-    ) -> None:
-        super().__init__(
-            train=Later(lambda: _abstracts("train", max_words)),
-            test=Later(lambda: _abstracts("val", max_words)),
-            voices=VOICES,
-            bands=ARXIV.changed(bands or {}),
-            words=read_words(stop_words, transition_words),
-            scoring=scoring,
-            reward=reward,
-            feedback=feedback,
-        )
+    _voices = VOICES
+    _bands = ARXIV
 
-
-def _abstracts(split: str, max_words: int | None) -> list[Problem]:
-    rows = data.rows(f"arxiv_{split}", dataset="OpenMLRL/arXiv_abstract", split=split)
-    where = f"arxiv, split {split!r}"
-    return problems(rows, where=where, column="abstract_text", id="article_id", max_words=max_words)
+    def problems(self, split: Split, max_words: int | None) -> list[Problem]:
+        """Return the abstracts of a split; the data set calls the held-out one "val"."""
+        name = {"train": "train", "test": "val"}[split]
+        rows = data.rows(f"arxiv_{name}", dataset="OpenMLRL/arXiv_abstract", split=name)
+        where = f"arxiv, split {name!r}"
+        return problems(rows, where=where, column="abstract_text", id="article_id", max_words=max_words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from coevolve.play import Feedback
@@ -13,15 +13,13 @@ from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import AUX, MAIN, Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
-from coevolve.rewards.templates import columns_in
-from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import CODER, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
-from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.heard import Voice, columns_of, sorted_out
 from coevolve.tasks.roles import voice_of
-from coevolve.tasks.scoring import Scoring
-from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+from coevolve.tasks.scoring import Scoring, rules
+from coevolve.types import Case, Problem, Prompt, Role, Turn
 
 EXPERT = "expert"
 
@@ -34,34 +32,21 @@ _MOST = 1024
 """Cases with stopped programs whose grades are kept; all are dropped once there are more."""
 
 
-@dataclass(frozen=True)
-class Voice:
-    """The prompt templates of one role, filled with the problem's columns.
-
-    first: the whole prompt of a first turn; ``{told}`` is what the role has heard ("" or blocks that end in an empty
-    line). again: the text behind the role's own turn, also with ``{told}``. beside: how another role's ``{code}`` is
-    shown.
-    """
-
-    first: str
-    again: str
-    beside: str = "{code}\n\n"
-
-
 class Coding:
     """Base class: agents write functions that are run together and tested, ``aux`` and ``main`` or ``coder`` alone.
 
     train, test: the problems. Their columns fill the templates, and must hold ``entry``, the name of the function that
     ``main`` writes, and ``tests``; ``prelude`` and ``setup`` are those of ``rewards.code.Job``, "" where missing.
-    voices: role -> its templates. notes: the wording of the feedback. feedback: a mode (report, levels, passed, plain),
-    ``{expert: settings}`` for edits by another model (``tasks.expert``), or the user's own function (see
-    ``rewards.function``). scoring: "ours", or "paper", where ``math`` needs no import and equal asserts are one test,
-    as in the newest released code. sandbox: settings of ``rewards.sandbox.Sandbox``.
+    voices: role -> its templates; ``beside`` shows another role's ``{code}``. notes: the wording of the feedback.
+    feedback: a mode (report, levels, passed, plain), ``{expert: settings}`` for edits by another model
+    (``tasks.expert``), or the user's own function (see ``rewards.function``). scoring: "ours", or "paper", where
+    ``math`` needs no import and equal asserts are one test, as in the newest released code. sandbox: settings of
+    ``rewards.sandbox.Sandbox``.
 
     bonuses: False leaves the bonuses for cooperation out of the reward, but not out of its parts.
 
     Every turn of a case is paid the total of ``rewards.code``: 0 to 4 (without bonuses 2.5), and 0 to 2.1 for a
-    ``coder``. Raises ValueError for an unknown mode and an unknown or wrong setting.
+    ``coder``. Raises ValueError for an unknown mode or scoring and an unknown or wrong setting.
     """
 
     solo = False
@@ -78,14 +63,9 @@ class Coding:
         bonuses: bool = True,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        self.train, self.test, self.scoring, self.bonuses = train, test, scoring, bonuses
+        self.train, self.test, self.scoring, self.bonuses = train, test, rules(scoring=scoring), bonuses
         self.voices, self.notes = dict(voices), notes
-        templates = {
-            f"voices.{role}.{part}": getattr(voice, part)
-            for role, voice in voices.items()
-            for part in ("first", "again", "beside")
-        }
-        self.asks = columns_in(templates, ("told", "code"))
+        self.asks = columns_of(voices, ("first", "again", "beside"), ("told", "code"))
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self._kept: dict[tuple[int, ...], tuple[Case, Grade]] = {}
@@ -112,11 +92,7 @@ class Coding:
         own, others, since = sorted_out(role, heard)
         codes = [extract(turn.text) or self.notes.no_code for turn in others.values()]
         told = [voice.beside.format_map({**p.data, "code": code}) for code in codes]
-        notes = [f"{text}\n\n" for text in since if text]
-        if own is None:
-            return Instruction(voice.first.format_map({**p.data, "told": "".join([*told, *notes])}))
-        told += notes or [f"{self.notes.again}\n\n"]
-        return going_on(own, voice.again.format_map({**p.data, "told": "".join(told)}))
+        return voice.prompt(p, own, told, since, self.notes.again)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """Return the total for every turn. Raises ValueError unless a case is one aux and one main, or one coder."""
@@ -241,26 +217,18 @@ def _between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Pr
     return list(problems[first:end])
 
 
-def column(row: data.Row, name: str, where: str) -> str:
-    """Return the text in this column, with \\n for line ends. Raises ValueError if it is missing. where: the row."""
-    if not isinstance(text := row.get(name), str) or not text.strip():
-        raise ValueError(f"{where}: want text in column {name!r}; the row has {', '.join(row) or 'none'}")
-    return one_newline(text)
-
-
 def one_newline(text: str) -> str:
     """Return the text with all line ends as \\n: rows have \\r\\n, and a lone \\r would end a line for Python only."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def check_tests(tests: str, where: str) -> None:
-    """Raise ValueError if the text cannot be used as tests. where: the row, for messages."""
+def check_tests(tests: str) -> None:
+    """Raise ValueError if the text cannot be used as tests."""
     try:
         count = count_tests(tests)
     except ValueError as error:
-        raise ValueError(f"{where}: its {error}; mend the row or leave it out") from error
+        raise ValueError(f"its {error}; mend the row or leave it out") from error
     if not count:
         raise ValueError(
-            f"{where}: its tests have no assert, nor call a function of theirs by name that has one; mend the row or "
-            "leave it out"
+            "its tests have no assert, nor call a function of theirs by name that has one; mend the row or leave it out"
         )

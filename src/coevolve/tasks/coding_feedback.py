@@ -93,7 +93,7 @@ def report(notes: Notes, seen: Seen) -> str:
 def levels(notes: Notes, seen: Seen) -> str:
     """Report how far each level of the reward was reached, in one word each."""
     verdicts = seen.grade.verdicts
-    tests = f"{_passed(verdicts)} of {len(verdicts)}" if verdicts else "not run"
+    tests = f"{seen.grade.passed} of {len(verdicts)}" if verdicts else "not run"
     code = extract(seen.text)
     syntax = "yes" if code.strip() and not syntax_error(code) else "no"
     said = [notes.levels.format(defined=_YES[seen.defined], syntax=syntax, tests=tests)]
@@ -104,8 +104,7 @@ def levels(notes: Notes, seen: Seen) -> str:
 
 def passed(notes: Notes, seen: Seen) -> str:
     """Report in one sentence whether all tests pass."""
-    verdicts = seen.grade.verdicts
-    return notes.solved if verdicts and _passed(verdicts) == len(verdicts) else notes.unsolved
+    return notes.solved if 0 < len(seen.grade.verdicts) == seen.grade.passed else notes.unsolved
 
 
 def plain(notes: Notes, seen: Seen) -> str:
@@ -151,7 +150,7 @@ def _tested(notes: Notes, seen: Seen) -> Iterator[str]:
     failing = [verdict for verdict in verdicts if verdict.kind != "passed"]
     if verdicts:
         total = notes.some_passed if failing else notes.all_passed
-        yield total.format(passed=_passed(verdicts), total=len(verdicts))
+        yield total.format(passed=seen.grade.passed, total=len(verdicts))
     for verdict in failing[: notes.shown]:
         test = re.sub(r"\bcandidate\b", seen.entry, " ".join(verdict.test.split()))
         yield notes.failing.format(test=cut(test, _TEST), why=_why(verdict, seen))
@@ -187,10 +186,6 @@ def _author(verdict: Verdict, grade: Grade) -> str:
     """
     line = verdict.line or 0
     return grade.authors[line - 1] if 0 < line <= len(grade.authors) else MAIN
-
-
-def _passed(verdicts: tuple[Verdict, ...]) -> int:
-    return sum(verdict.kind == "passed" for verdict in verdicts)
 
 
 def syntax_error(code: str) -> str | None:

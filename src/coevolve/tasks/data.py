@@ -11,13 +11,14 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from coevolve.faults import one_line
-from coevolve.files import cut, parse_json
+from coevolve.files import cut, parse_json, read_text
+from coevolve.types import Problem
 
 FOLDER = "COEVOLVE_DATA"
 
@@ -38,20 +39,8 @@ class Later(Sequence[Item]):
     def __len__(self) -> int:
         return len(self._made)
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Item]: ...
-
-    def __getitem__(self, place: int | slice) -> Item | Sequence[Item]:
+    def __getitem__(self, place: Any) -> Any:
         return self._made[place]
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self._made)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def rows(name: str, *, dataset: str, split: str, config: str | None = None) -> list[Row]:
@@ -83,29 +72,18 @@ def jsonl(path: Path) -> list[Row]:
     Raises ValueError if the file is missing, empty or damaged, or a line is not strictly a JSON object. Empty lines at
     the end are ignored.
     """
-    check_file(path)
-    found = []
-    line = blank = 0
     try:
-        with gzip.open(path, "rt", encoding=_UTF8) if path.suffix == ".gz" else path.open(encoding=_UTF8) as lines:
-            for line, text in enumerate(lines, start=1):
-                if not text.strip():
-                    blank = blank or line
-                    continue
-                if blank:
-                    raise ValueError(f"{path}, line {blank}: empty; want a JSON object, or no line")
-                found.append(_row(path, line, text))
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.object[error.start]:#04x}"
-        raise ValueError(f"{path}, after line {line}: {byte} is no UTF-8; save the file as UTF-8 text") from error
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        why = "what follows cannot be unpacked" if isinstance(error, zlib.error) else error
-        raise ValueError(f"{path}, after line {line}: {why}; the file is damaged, copy it again") from error
+        why = "it cannot be unpacked" if isinstance(error, zlib.error) else error
+        raise ValueError(f"{path}: {why}; the file is damaged, copy it again") from error
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}); check the file") from error
-    if not found:
+    text = read_text(path, content).replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    if not text:
         raise ValueError(f"{path} holds no rows; want at least one JSON object a line")
-    return found
+    return [_row(f"{path}, line {line}", row) for line, row in enumerate(text.split("\n"), start=1)]
 
 
 def check_file(path: Path) -> None:
@@ -114,14 +92,14 @@ def check_file(path: Path) -> None:
         raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
 
 
-_UTF8 = "utf-8-sig"  # with a byte order mark or without
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """An escaped surrogate, which is half of a character."""
 
 
-def _row(path: Path, line: int, text: str) -> Row:
-    where = f"{path}, line {line}"
-    row = parse_json(text.rstrip("\n"), where)
+def _row(where: str, text: str) -> Row:
+    if not text.strip():
+        raise ValueError(f"{where}: empty; want a JSON object, or no line")
+    row = parse_json(text, where)
     if _HALF.search(text):
         check_text(row, where)
     return row
@@ -134,6 +112,42 @@ def check_text(row: Row, where: str) -> None:
     except UnicodeEncodeError as error:
         half = f"U+{ord(error.object[error.start]):04X}"
         raise ValueError(f"{where}: {half} is half a character, which no model can read; leave it out") from error
+
+
+def problems(
+    rows: Sequence[Row], where: str, read: Callable[[Row], Mapping[str, Any] | None], id: str = "id"
+) -> list[Problem]:
+    """Return rows as problems. where: the name of the rows, for messages.
+
+    read: row -> the problem's data, None to leave the row out. id: the column that names a problem; rows without it, or
+    with null there, are named by their position, from 0. Raises ValueError that names the row where ``read`` raises
+    one, and both rows where two have the same name: the problems of a run are told apart by their names.
+    """
+    found: list[Problem] = []
+    named: dict[str, int] = {}
+    for position, row in enumerate(rows):
+        given = row.get(id)
+        name = str(position if given is None else given)
+        place = f"{where}, row {position}" + ("" if given is None else f" ({cut(name)})")
+        if named.setdefault(name, position) < position:
+            raise ValueError(
+                f"{place}: its name {cut(name)!r} is that of row {named[name]} too; make column {id!r} unique"
+            )
+        try:
+            columns = read(row)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+        if columns is not None:
+            found.append(Problem(name, columns))
+    return found
+
+
+def text(row: Row, *columns: str) -> str:
+    """Return the text in the first of these columns that has any. Raises ValueError if none has."""
+    for column in columns:
+        if isinstance(said := row.get(column), str) and said.strip():
+            return said
+    raise ValueError(f"no text in column {' or '.join(map(repr, columns))}; it has {', '.join(row) or 'none'}")
 
 
 def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:

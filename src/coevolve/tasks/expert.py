@@ -42,10 +42,6 @@ _LONGEST = 8000
 _REASON = 200
 
 
-class _NoEditsError(ValueError):
-    """The error of an answer without edits in the wanted form."""
-
-
 class Expert:
     """Another model as a reviewer, which suggests edits of the authors' parts; its failures never stop training.
 
@@ -82,24 +78,24 @@ class Expert:
             self.asked += 1
         reason = ""
         if monotonic() >= self._silent_until:
+            messages = [{"role": "user", "content": _question(problem, codes, reports)}]
             try:
-                return self._answered(_question(problem, codes, reports), list(codes))
-            except _NoEditsError as error:
-                reason = str(error)
+                answer = self._client.chat.completions.create(messages=messages, **self._settings)
+                said = answer.choices[0].message.content or ""
             except Exception as error:  # noqa: BLE001  (of the library, its HTTP client, ...: none may end a training)
                 self._silent_until = monotonic() + _REST
                 reason = why(error, self._api_key_env)
+            else:
+                try:
+                    return read_edits(said, list(codes))
+                except ValueError as error:
+                    reason = str(error)
         with self._counting:
             self.failed += 1
             if reason and not self._told:
                 self._told = True
                 self._warn(reason)
         return {}
-
-    def _answered(self, question: str, roles: list[Role]) -> dict[Role, str]:
-        messages = [{"role": "user", "content": question}]
-        answer = self._client.chat.completions.create(messages=messages, **self._settings)
-        return read_edits(answer.choices[0].message.content or "", roles)
 
     def _warn(self, reason: str) -> None:
         warnings.warn(
@@ -116,10 +112,10 @@ def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
     """
     objects = list(json_objects(text))
     if not objects:
-        raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}")
+        raise ValueError(f"no JSON in the answer {text[:_REASON]!r}")
     whole = [one for one in objects if all(isinstance(one.get(role, 0), str | None) for role in roles)]
     if not whole:
-        raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
+        raise ValueError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
     edits = {role: whole_characters(whole[-1][role] or "").strip() for role in roles}
     return {role: edit for role, edit in edits.items() if edit}
 

@@ -7,7 +7,7 @@ from typing import Any
 from coevolve.rewards.numbers import gold_of
 from coevolve.tasks import data
 from coevolve.tasks.data import Later
-from coevolve.tasks.numbers import Numbers, problems, text
+from coevolve.tasks.numbers import Numbers
 from coevolve.types import Problem
 
 
@@ -33,8 +33,8 @@ class Gsm8k(Numbers):
 
 def _problems(split: str) -> list[Problem]:
     rows = data.rows(f"gsm8k_{split}", dataset="openai/gsm8k", config="main", split=split)
-    return problems(rows, f"gsm8k, split {split!r}", _read)
+    return data.problems(rows, f"gsm8k, split {split!r}", _read)
 
 
 def _read(row: data.Row) -> dict[str, Any]:
-    return {"question": text(row, "question"), "gold": gold_of(text(row, "answer"))}
+    return {"question": data.text(row, "question").strip(), "gold": gold_of(data.text(row, "answer"))}

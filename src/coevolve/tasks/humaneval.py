@@ -8,9 +8,10 @@ from typing import Any
 
 from coevolve.rewards.code import AUX, MAIN
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, Voice, check_tests, column, splits
+from coevolve.tasks.coding import Bounds, Coding, check_tests, one_newline, splits
 from coevolve.tasks.coding_feedback import CODER, REPORT
 from coevolve.tasks.data import Later
+from coevolve.tasks.heard import Voice
 from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem
 
@@ -48,6 +49,7 @@ VOICES = {
             "Solve this problem.\n\n{text}\n\nYou write {entry}.", "def {entry}({parameters}):\n    # your code"
         ),
         again=_AGAIN,
+        beside="{code}\n\n",
     ),
 }
 """Role -> its templates, for any problem with a text, an entry point and parameters."""
@@ -103,23 +105,21 @@ def _rows() -> list[data.Row]:
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
     """Return rows with HumanEval's columns as problems. Raises ValueError like ``HumanEval``. where: for messages."""
-    return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
+    return data.problems(rows, where, _read, id="task_id")
 
 
-def _problem(row: data.Row, where: str) -> Problem:
-    id = column(row, "task_id", where)
-    where = f"{where} ({id})"
-    prompt, entry, tests = (column(row, name, where) for name in ("prompt", "entry_point", "test"))
-    check_tests(tests, where)
+def _read(row: data.Row) -> data.Row:
+    _, prompt, entry, tests = (
+        one_newline(data.text(row, name)) for name in ("task_id", "prompt", "entry_point", "test")
+    )
+    check_tests(tests)
     try:
         body = ast.parse(prompt).body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{where}: its prompt does not parse: {error}; mend the row or leave it out") from error
+        raise ValueError(f"its prompt does not parse: {error}; mend the row or leave it out") from error
     asked = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry]
     if not asked:
-        raise ValueError(
-            f"{where}: the prompt defines no function {entry!r}, its entry_point; mend the row or leave it out"
-        )
+        raise ValueError(f"the prompt defines no function {entry!r}, its entry_point; mend the row or leave it out")
     added = {
         "text": prompt.strip(),
         "parameters": ", ".join(arg.arg for arg in asked[-1].args.args),
@@ -127,4 +127,4 @@ def _problem(row: data.Row, where: str) -> Problem:
         "tests": tests,
         "prelude": "\n".join(ast.unparse(node) for node in body if node not in asked),
     }
-    return Problem(id, {**row, **added})
+    return {**row, **added}

@@ -49,16 +49,13 @@ class Imdb(Continuation):
 
 def _reviews(split: str, min_chars: int) -> dict[str, str]:
     """Return id -> clean text of the reviews that are long enough. The hub's rows have no id: their position serves."""
-    found = {}
-    for position, row in enumerate(data.rows(f"imdb_{split}", dataset="stanfordnlp/imdb", split=split)):
-        if "text" not in row:
-            raise ValueError(f"imdb, split {split!r}, row {position}: no column 'text', only {sorted(row)}")
-        text, given = clean(str(row["text"])), row.get("id")
-        id = str(position if given is None else given)
-        if id in found:
-            raise ValueError(f"imdb, split {split!r}, row {position}: id {id!r} is an earlier row's; make ids unique")
-        if len(text) > min_chars:
-            found[id] = text
+
+    def read(row: data.Row) -> data.Row | None:
+        text = clean(data.text(row, "text"))
+        return {"text": text} if len(text) > min_chars else None
+
+    rows = data.rows(f"imdb_{split}", dataset="stanfordnlp/imdb", split=split)
+    found = {p.id: p.data["text"] for p in data.problems(rows, f"imdb, split {split!r}", read)}
     if not found:
         raise ValueError(f"imdb, split {split!r}: no review is longer than {min_chars} characters; lower min_chars")
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from coevolve.tasks import data
 from coevolve.tasks.data import Later
-from coevolve.tasks.numbers import Numbers, problems, split, text, value
+from coevolve.tasks.numbers import Numbers, split, value
 from coevolve.types import Problem
 
 _HELD_OUT = 0.3
@@ -33,8 +33,8 @@ class Mawps(Numbers):
 
 def _exact() -> list[Problem]:
     rows = data.rows("mawps", dataset="MU-NLPC/Calc-mawps", split="train+validation+test")
-    return [p for p in problems(rows, "mawps", _read) if p.data["gold"].denominator <= _FINEST]
+    return [p for p in data.problems(rows, "mawps", _read) if p.data["gold"].denominator <= _FINEST]
 
 
 def _read(row: data.Row) -> dict[str, Any]:
-    return {"question": text(row, "question"), "gold": value(row, "answer", "result_float")}
+    return {"question": data.text(row, "question").strip(), "gold": value(row, "answer", "result_float")}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, check_tests, column, one_newline, splits
+from coevolve.tasks.coding import Bounds, Coding, check_tests, one_newline, splits
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES
@@ -71,16 +71,15 @@ def _all(config: str) -> list[Problem]:
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
     """Return rows of either version as problems. Raises ValueError as ``Mbpp`` does; where: for messages."""
-    return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
+    return data.problems(rows, where, _read, id="task_id")
 
 
-def _problem(row: data.Row, where: str) -> Problem:
-    where = f"{where} ({row.get('task_id')})"
-    text = column(row, "text" if "text" in row else "prompt", where)
+def _read(row: data.Row) -> data.Row:
+    text = one_newline(data.text(row, "text", "prompt"))
     asserts = [one_newline(test).strip() for test in row.get("test_list") or ()]
     tests = "\n".join(asserts)
-    check_tests(tests, where)
-    entry, arguments = _called(tests, where)
+    check_tests(tests)
+    entry, arguments = _called(tests)
     added = {
         "text": f"{text.strip()}\nFor example: {asserts[0]}",
         "parameters": ", ".join(string.ascii_lowercase[:arguments]),
@@ -89,16 +88,16 @@ def _problem(row: data.Row, where: str) -> Problem:
         "prelude": "\n".join(row.get("test_imports") or ()),
         "setup": one_newline(row.get("test_setup_code") or ""),
     }
-    return Problem(str(row["task_id"]), {**row, **added})
+    return {**row, **added}
 
 
-def _called(tests: str, where: str) -> tuple[str, int]:
+def _called(tests: str) -> tuple[str, int]:
     """Return the function that all asserts call, the outermost that is not built in, and its number of arguments."""
     asserts = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Assert)]
     calls = [list(_calls(node)) for node in asserts]
     common = [name for name, _ in calls[0] if all(name in dict(one) for one in calls)]
     if not common:
-        raise ValueError(f"{where}: no function that all tests call; mend the row or leave it out")
+        raise ValueError("no function that all tests call; mend the row or leave it out")
     name = next((name for name in common if not hasattr(builtins, name)), common[0])
     return name, max(count for one in calls for called, count in one if called == name)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, get_args
 
-from coevolve.recipe.inputs import did_you_mean
-from coevolve.tasks.coding import Coding, Voice
+from coevolve.tasks.coding import Coding
 from coevolve.tasks.coding_feedback import REPORT, Notes
 from coevolve.tasks.data import Later
+from coevolve.tasks.heard import Voice
 from coevolve.tasks.worlds.coop import ENTRY, Kind, wanted
 from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.tasks.worlds.split import Split
@@ -39,30 +39,22 @@ class MiniCoop(Coding):
     def __init__(
         self,
         *,
-        kinds: Sequence[str] = _KINDS,
+        kinds: Sequence[Kind] = _KINDS,
         bonuses: bool = True,
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        chosen = [_kind(name) for name in kinds]
-        if not chosen or len(set(chosen)) < len(chosen):
+        if not kinds or len(set(kinds)) < len(kinds) or not set(kinds) <= set(_KINDS):
             raise ValueError(f"task.kinds are {list(kinds)}; want one or more different ones of {', '.join(_KINDS)}")
         super().__init__(
-            train=Later(lambda: _problems("train", chosen)),
-            test=Later(lambda: _problems("test", chosen)),
+            train=Later(lambda: _problems("train", kinds)),
+            test=Later(lambda: _problems("test", kinds)),
             voices={role: Voice(FIRST[role], AGAIN, BESIDE[role]) for role in FIRST},
             notes=Notes(**NOTES),
             bonuses=bonuses,
             feedback=feedback,
             sandbox=sandbox,
         )
-
-
-def _kind(name: str) -> Kind:
-    for kind in _KINDS:
-        if name == kind:
-            return kind
-    raise ValueError(f"task.kinds: no kind {name!r}{did_you_mean(name, _KINDS)}; known: {', '.join(_KINDS)}")
 
 
 def _problems(split: Split, kinds: Sequence[Kind]) -> list[Problem]:

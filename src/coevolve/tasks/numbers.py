@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from coevolve import noise
 from coevolve.recipe.inputs import did_you_mean
@@ -50,6 +49,8 @@ class Numbers:
     """
 
     asks = ("question",)
+    example = EXAMPLE
+    """The text before the question of a first turn."""
 
     def __init__(self, *, train: Sequence[Problem], test: Sequence[Problem], judge: str) -> None:
         if judge not in JUDGES:
@@ -67,7 +68,7 @@ class Numbers:
         heard: turns of other roles, the last of each of which is a reference, and texts, which are references if the
         role has not spoken, else notes behind its own turn. With nothing new, the role is asked to answer again.
         """
-        return asked(p, role, heard, EXAMPLE)
+        return asked(p, role, heard, self.example)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """Return 1.0 or 0.0 for each turn, by its own answer."""
@@ -101,28 +102,6 @@ def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = ""
         return Instruction(example + QUESTION.format(**p.data) + references + ANSWER)
     notes = "".join(f"{text}\n" for text in told if text)
     return going_on(own, "\n\n" + (references + notes or AGAIN) + ANSWER)
-
-
-def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], dict[str, Any]]) -> list[Problem]:
-    """Return rows as problems, with the column ``id`` or else the position as id. read: row -> the problem's data.
-
-    Raises ValueError that names the row where ``read`` raises one.
-    """
-    found = []
-    for position, row in enumerate(rows):
-        try:
-            found.append(Problem(str(row.get("id", position)), read(row)))
-        except ValueError as error:
-            raise ValueError(f"{where}, row {position}: {error}") from error
-    return found
-
-
-def text(row: data.Row, *columns: str) -> str:
-    """Return the stripped text of the first of these columns that has any. Raises ValueError if none has."""
-    for column in columns:
-        if isinstance(said := row.get(column), str) and said.strip():
-            return said.strip()
-    raise ValueError(f"no text in column {' or '.join(map(repr, columns))}; it has {', '.join(row) or 'none'}")
 
 
 def value(row: data.Row, *columns: str) -> Fraction:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from coevolve.interfaces import Task
 from coevolve.recipe.inputs import did_you_mean
+from coevolve.tasks.heard import Voice
 from coevolve.types import Role
-
-Voice = TypeVar("Voice")
 
 
 class UnknownRoleError(ValueError):

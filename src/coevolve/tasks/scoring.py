@@ -8,10 +8,17 @@ from typing import Literal
 
 from coevolve.interfaces import Task
 from coevolve.rewards.function import silent
+from coevolve.settings import checked_call
 from coevolve.types import Case, Metrics, Problem, Role
 
 Scoring = Literal["ours", "paper"]
 """The choice of a reward's rules, where ours are stricter than the released code of its paper."""
+
+
+@checked_call("task")
+def rules(*, scoring: Scoring) -> Scoring:
+    """Return the choice; ``checked_call`` raises ValueError for another one."""
+    return scoring
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from coevolve.tasks import data
 from coevolve.tasks.data import Later
-from coevolve.tasks.numbers import Numbers, problems, split, text, value
+from coevolve.tasks.numbers import Numbers, split, value
 
 _HELD_OUT = 0.3
 
@@ -24,7 +24,7 @@ class Svamp(Numbers):
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:
-        parts = Later(lambda: split(problems(_rows(), "svamp", _read), _HELD_OUT))
+        parts = Later(lambda: split(data.problems(_rows(), "svamp", _read), _HELD_OUT))
         super().__init__(train=Later(lambda: parts[0]), test=Later(lambda: parts[1]), judge=judge)
 
 
@@ -33,6 +33,7 @@ def _rows() -> list[data.Row]:
 
 
 def _read(row: data.Row) -> dict[str, Any]:
-    body, question = text(row, "body", "Body"), text(row, "question", "Question")
+    body = data.text(row, "body", "Body").strip()
+    question = data.text(row, "question", "Question").strip()
     between = " " if body[-1] in ".,;?!" else ", "  # some bodies stop in the middle of the sentence
     return {"question": f"{body}{between}{question}", "gold": value(row, "answer", "Answer"), "story": body}

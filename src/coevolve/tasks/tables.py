@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ def load(source: Source, split: str) -> list[Row]:
     name = os.path.expanduser(str(source))
     for ending, reader in READERS.items():
         if name.endswith(ending):
-            return reader(Path(name))
+            data.check_file(path := Path(name))
+            if not (rows := reader(path)):
+                raise ValueError(f"{path} holds no rows; want at least one")
+            return rows
     looks = isinstance(source, Path) or name.endswith(_OTHER_FILES) or name.startswith((".", "/"))
     if looks or os.path.exists(name):
         raise ValueError(f"task {cut(name)}: a file of another kind; want {', '.join(READERS)}")
@@ -69,7 +73,6 @@ def in_memory(rows: Iterable[Any]) -> list[Row]:
 
 def _json(path: Path) -> list[Row]:
     """Read one JSON array of objects."""
-    data.check_file(path)
     rows = parse_any_json(read_text(path), str(path), "a list of JSON objects")
     if not isinstance(rows, list):
         raise ValueError(f"{path}: {kind_of(rows)}; want a list of JSON objects such as [{{...}}, {{...}}]")
@@ -77,14 +80,13 @@ def _json(path: Path) -> list[Row]:
         if not isinstance(row, dict):
             raise ValueError(f"{path}, row {number}: {kind_of(row)}; want a JSON object such as {{...}}")
         data.check_text(row, f"{path}, row {number}")
-    return _some(path, rows)
+    return rows
 
 
 def _separated(delimiter: str) -> Callable[[Path], list[Row]]:
     def read(path: Path) -> list[Row]:
         """Read a line of column names, then a line of values for each row; values are texts, or numbers in a column of
         nothing else."""
-        data.check_file(path)
         csv.field_size_limit(_LONGEST)
         lines = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
         try:
@@ -99,7 +101,7 @@ def _separated(delimiter: str) -> Callable[[Path], list[Row]]:
         except csv.Error as error:
             where = f"{path}, line {lines.line_num}"
             raise ValueError(f"{where}: {error}; quote a text with a quote or line break") from error
-        return _some(path, _with_numbers(header, rows))
+        return _with_numbers(header, rows)
 
     return read
 
@@ -124,17 +126,17 @@ def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
 
 
 def _number(kind: Callable[[str], float], text: str) -> float | None:
-    """Return the number, or None if it is no plain finite one: 007 and 1_000 are names, and nan is a word."""
-    if len(text) > _DIGITS or not text.isascii() or "_" in text or text != text.strip():
-        return None
-    digits = text.lstrip("-")
-    if digits[:1] == "0" and digits[1:2].isdigit():
+    """Return the number, or None if the text is no plain one of this kind, or has digits that a float would lose.
+
+    007 and 12e3 are identifiers, +49 30 123456 is a telephone number, and nan is a word.
+    """
+    if len(text) > _DIGITS or not _PLAIN.fullmatch(text):
         return None
     try:
         number = kind(text)
-    except ValueError:
+    except ValueError:  # a fraction, where a whole number is wanted
         return None
-    return number if math.isfinite(number) else None
+    return number if Decimal(repr(number)) == Decimal(text) else None
 
 
 def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
@@ -146,8 +148,10 @@ def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out:
         texts = [isinstance(rows[0][name], str) for rows in (trained, held_out)]
         if texts[0] != texts[1]:
             (file, rows), other = ((train, trained), test) if texts[0] else ((test, held_out), train)
-            texts_of = ((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
-            number, value = next(texts_of, (1, rows[0][name]))  # default: a number of too many digits
+            values = [row[name] for row in rows]
+            words = [value for value in values if _number(int, value) is None and _number(float, value) is None]
+            value = words[0] if words else max(values, key=len)  # whole numbers too long for a float, beside a fraction
+            number = values.index(value) + 1
             warnings.warn(
                 f"task {called(file)}, row {number}: column {name!r} is {shown(value)}, so it holds text here, and in "
                 f"{called(other)} numbers, and a reward that compares it pays by two rules; write a number there, or "
@@ -161,10 +165,12 @@ _LONGEST = (1 << 31) - 1  # characters of a value at most; Python's default is 1
 _DIGITS = 40
 """Characters of a number at most; a longer one is an identifier."""
 
+_PLAIN = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)")
+"""A number without a plus sign, an exponent or leading zeros."""
+
 
 def _parquet(path: Path) -> list[Row]:
     """Read a Parquet file."""
-    data.check_file(path)
     try:
         from pyarrow import ArrowException, parquet  # an optional dependency
     except ImportError as error:
@@ -173,12 +179,6 @@ def _parquet(path: Path) -> list[Row]:
         rows: list[Row] = parquet.ParquetFile(path).read().to_pylist()
     except (ArrowException, OSError, ValueError) as error:
         raise ValueError(f"{path}: {str(error).splitlines()[0]}; the file is damaged, or no Parquet file") from error
-    return _some(path, rows)
-
-
-def _some(path: Path, rows: list[Row]) -> list[Row]:
-    if not rows:
-        raise ValueError(f"{path} holds no rows; want at least one")
     return rows
 
 

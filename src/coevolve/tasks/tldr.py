@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from coevolve.rewards.several import RewardSpec
 from coevolve.rewards.writing import TLDR
-from coevolve.rewards.writing_words import read_words
 from coevolve.tasks import data
-from coevolve.tasks.data import Later
-from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.writing import WRITER, Voice, Writing, problems
+from coevolve.tasks.continuation import Split
+from coevolve.tasks.heard import Voice
+from coevolve.tasks.writing import WRITER, OfTexts, problems
 from coevolve.types import Problem
 
 VOICES = {
@@ -37,7 +32,7 @@ VOICES = {
 }
 
 
-class Tldr(Writing):
+class Tldr(OfTexts):
     """MAGRPO's TLDR task (arXiv 2508.04652, section "Writing"): roles ``short`` and ``detailed``, or ``writer`` alone.
 
     Posts are the column ``prompt`` of ``tldr_reddit2013`` (train) and of the rows of ``tldr_openai`` that are not
@@ -67,29 +62,12 @@ class Tldr(Writing):
     used, for max_words below 1, a row without the column, or missing data.
     """
 
-    def __init__(
-        self,
-        *,
-        max_words: int | None = None,
-        bands: dict[str, Any] | None = None,
-        stop_words: str | None = None,
-        transition_words: str | None = None,
-        scoring: Scoring = "ours",
-        reward: RewardSpec | None = None,
-        feedback: str | Callable[..., Any] | None = None,
-    ) -> None:
-        super().__init__(
-            train=Later(lambda: _posts("tldr_reddit2013", "train", max_words)),
-            test=Later(lambda: _posts("tldr_openai", "test", max_words)),
-            voices=VOICES,
-            bands=TLDR.changed(bands or {}),
-            words=read_words(stop_words, transition_words),
-            scoring=scoring,
-            reward=reward,
-            feedback=feedback,
-        )
+    _voices = VOICES
+    _bands = TLDR
 
-
-def _posts(name: str, split: str, max_words: int | None) -> list[Problem]:
-    rows = data.rows(name, dataset="trl-lib/tldr", split=split)
-    return problems(rows, where=f"tldr, split {split!r}", column="prompt", id="id", end="TL;DR:", max_words=max_words)
+    def problems(self, split: Split, max_words: int | None) -> list[Problem]:
+        """Return the posts of a split."""
+        name = {"train": "tldr_reddit2013", "test": "tldr_openai"}[split]
+        rows = data.rows(name, dataset="trl-lib/tldr", split=split)
+        where = f"tldr, split {split!r}"
+        return problems(rows, where=where, column="prompt", id="id", end="TL;DR:", max_words=max_words)

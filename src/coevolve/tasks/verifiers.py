@@ -12,7 +12,7 @@ from coevolve.recipe.components import from_file
 from coevolve.rewards.several import Rewards
 from coevolve.rewards.waiting import Paid, Started, each
 from coevolve.settings import Fraction
-from coevolve.tasks.data import Later
+from coevolve.tasks.data import Later, problems
 from coevolve.tasks.held_out import split, warn_of_shared
 from coevolve.types import Case, Instruction, Message, Problem, Prompt, Role, Turn
 
@@ -35,7 +35,7 @@ class Verifiers:
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
-        splits = Later(lambda: _splits([_problem(place, task) for place, task in enumerate(tasks)], test, seed))
+        splits = Later(lambda: _splits(_problems(tasks), test, seed))
         self.train: Sequence[Problem] = Later(lambda: splits[0])
         self.test: Sequence[Problem] = Later(lambda: splits[1])
         self.reward = Rewards([_Scores(tasks)], [1.0])
@@ -120,14 +120,18 @@ def _tasks(make: Any) -> list[Any]:
         return list(found)
 
 
-def _problem(place: int, task: Any) -> Problem:
-    """Return a task as a problem. place: its position among all tasks."""
+def _problems(tasks: Sequence[Any]) -> list[Problem]:
+    return problems([_columns(place, task) for place, task in enumerate(tasks)], "task.taskset", dict)
+
+
+def _columns(place: int, task: Any) -> dict[str, Any]:
+    """Return a task as the columns of a problem. place: its position among all tasks."""
     data: Any = getattr(task, "data", None)
     if getattr(data, "prompt", None) is None:
         raise ValueError(f"task.taskset, task {place + 1}: {type(task).__name__} has no prompt; want one to begin with")
     columns = data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     asked = data.prompt if isinstance(data.prompt, str) else [_message(one) for one in data.prompt]
-    return Problem(str(data.id or place), {**columns, "prompt": asked, "place": place})
+    return {**columns, "prompt": asked, "place": place}
 
 
 def _message(said: Any) -> Message:

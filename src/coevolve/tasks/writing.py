@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
-from coevolve.rewards.templates import columns_in
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
-from coevolve.rewards.writing_words import Words
+from coevolve.rewards.writing_words import Words, read_words
 from coevolve.tasks import data
-from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.continuation import Split
+from coevolve.tasks.data import Later
+from coevolve.tasks.heard import Voice, columns_of, sorted_out
 from coevolve.tasks.roles import voice_of
-from coevolve.tasks.scoring import Scoring
+from coevolve.tasks.scoring import Scoring, rules
 from coevolve.tasks.writing_feedback import advice
-from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+from coevolve.types import Case, Problem, Prompt, Role, Turn
 
 WRITER = "writer"
 """The role of a model that writes both texts in one turn, the paper's single-model baseline."""
 
 OTHER = "{name}: {text}\n\n"
-AGAIN = "Write it again, better.\n\n"
+AGAIN = "Write it again, better."
+BESIDE = "Complement it, do not repeat it."
 
 _DELIMITER = re.compile(r"^[ \t]*-{3,}[ \t]*$", re.MULTILINE)
 _SECOND = re.compile(r"\bparagraph 2:", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*paragraph [12]:", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Voice:
-    """The prompt templates of one role. first: the whole prompt of a first turn, filled with the problem's columns and
-    ``{told}``, what the role has heard ("" or blocks that end in an empty line). again: the text behind its own turn,
-    filled in the same way. name: what other roles' prompts call its text. beside: the instruction behind other roles'
-    texts.
-    """
-
-    name: str
-    first: str
-    again: str
-    beside: str = "Complement it, do not repeat it."
 
 
 def split(text: str) -> tuple[str, str]:
@@ -64,7 +51,8 @@ class Writing:
     """Base class: problems with one text each, roles that write about it in different ways, paid by the pair reward.
 
     train, test: the problems; their columns fill the templates. voices: role -> its templates, in the order in which
-    the texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
+    the texts are compared; ``beside`` is the instruction behind other roles' texts, ``BESIDE`` if it is "". The role
+    ``writer`` may be among them if the others are two. bands: the reward's
     thresholds. words: its stop words and transition words. scoring: "ours", which does not count padding
     (``rewards.writing_plain``), or "paper", which counts all of a text. reward, feedback: the user's own functions
     instead (see ``coevolve.rewards.function``), which are given a writer's text whole, as ``writer``; ``parts`` remain
@@ -92,13 +80,8 @@ class Writing:
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.bands, self.words = dict(voices), bands, words
-        self.counted = plain if scoring == "ours" else str
-        templates = {
-            f"voices.{role}.{part}": getattr(voice, part)
-            for role, voice in voices.items()
-            for part in ("first", "again")
-        }
-        self.asks = columns_in(templates, ("told",))
+        self.counted = plain if rules(scoring=scoring) == "ours" else str
+        self.asks = columns_of(voices, ("first", "again"), ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self.rivalry = rivalry
         self._reward = self._paid if reward is None else rewards_of(reward)
@@ -115,12 +98,9 @@ class Writing:
         own, others, since = sorted_out(role, heard)
         names = {other: voice_of(other, self.voices).name for other in others}
         told = [OTHER.format(name=names[other], text=turn.text.strip()) for other, turn in others.items()]
-        notes = [f"{text}\n\n" for text in since if text]
         if told:
-            told.append(f"{voice.beside}\n\n")
-        if own is None:
-            return Instruction(_filled(voice.first, p, [*told, *notes]))
-        return going_on(own, _filled(voice.again, p, [*told, *(notes or [AGAIN])]))
+            told.append(f"{voice.beside or BESIDE}\n\n")
+        return voice.prompt(p, own, told, since, AGAIN)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """Return the pay of every turn. Raises ValueError where a case has not one turn of each role."""
@@ -176,8 +156,37 @@ class Writing:
         return {key: fmean(one[key] for one in found) for key in found[0]} | words
 
 
-def _filled(template: str, p: Problem, told: Sequence[str]) -> str:
-    return template.format_map({**p.data, "told": "".join(told)})
+class OfTexts(Writing):
+    """Base of ``tldr`` and ``arxiv``, whose problems are texts of a data set; their docstrings tell the settings."""
+
+    _voices: Mapping[Role, Voice]
+    _bands: Bands
+
+    def __init__(
+        self,
+        *,
+        max_words: int | None = None,
+        bands: dict[str, Any] | None = None,
+        stop_words: str | None = None,
+        transition_words: str | None = None,
+        scoring: Scoring = "ours",
+        reward: RewardSpec | None = None,
+        feedback: str | Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(
+            train=Later(lambda: self.problems("train", max_words)),
+            test=Later(lambda: self.problems("test", max_words)),
+            voices=self._voices,
+            bands=self._bands.changed(bands or {}),
+            words=read_words(stop_words, transition_words),
+            scoring=scoring,
+            reward=reward,
+            feedback=feedback,
+        )
+
+    def problems(self, split: Split, max_words: int | None) -> list[Problem]:
+        """Return the problems of a split, read from the data set."""
+        raise NotImplementedError
 
 
 def problems(
@@ -186,19 +195,17 @@ def problems(
     """Return rows that are not ``flagged`` as problems, with ``text``, which prompts show, added to their columns.
 
     ``text`` is the given column without white space around it and without the suffix ``end``, cut to max_words words if
-    that is given. Rows without the id column are named by their position. Raises ValueError where a row's column is
-    missing or no text, and if max_words is below 1.
+    that is given. id: the column with a row's name. Raises ValueError as ``data.problems`` does, for a row without text
+    in the column, and if max_words is below 1.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"task.max_words is {max_words}; want at least 1, or none")
-    found = []
-    for position, row in enumerate(rows):
-        if not isinstance(text := row.get(column), str) or not text.strip():
-            raise ValueError(f"{where}, row {position}: want text in column {column!r}; the row has {sorted(row)}")
-        if not row.get("flagged"):
-            shown = first_words(text.strip().removesuffix(end).strip(), max_words)
-            found.append(Problem(str(row.get(id, position)), {**row, "text": shown}))
-    return found
+
+    def read(row: data.Row) -> data.Row | None:
+        text = data.text(row, column).strip().removesuffix(end).strip()
+        return None if row.get("flagged") else {**row, "text": first_words(text, max_words)}
+
+    return data.problems(rows, where, read, id)
 
 
 def first_words(text: str, count: int | None) -> str:

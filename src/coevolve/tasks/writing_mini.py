@@ -12,10 +12,11 @@ from coevolve.rewards.writing import TLDR
 from coevolve.rewards.writing_words import read_words
 from coevolve.settings import NotNegative
 from coevolve.tasks.data import Later
+from coevolve.tasks.heard import Voice
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.worlds.opinions import openings, opinion, random_grade
 from coevolve.tasks.worlds.split import Split
-from coevolve.tasks.writing import WRITER, Voice, Writing
+from coevolve.tasks.writing import WRITER, Writing
 from coevolve.types import Problem
 
 MINI = replace(TLDR, words=(3, 24))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +14,6 @@ from coevolve.teams.team import Team
 from coevolve.types import Episode, Turn
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-
-Ask = Callable[[str], str]
-"""The name of a column -> the line entered for it. Raises EOFError at the end of the input."""
 
 
 def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code: bool = False) -> None:
@@ -33,9 +30,9 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
             "team's code, or use Team.load(...).play(column=...)"
         )
     out = console(highlight=False, soft_wrap=True)
-    ask = _typed if sys.stdin is not None and sys.stdin.isatty() else _piped
+    terminal = sys.stdin is not None and sys.stdin.isatty()
     played = 0
-    while (columns := _problem(team.asks, ask)) is not None:
+    while (columns := _problem(team.asks, terminal)) is not None:
         if team.asks and not any(columns.values()):
             continue
         try:
@@ -47,29 +44,21 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
         played += 1
 
 
-def _problem(asks: Sequence[str], ask: Ask) -> dict[str, str] | None:
+def _problem(asks: Sequence[str], terminal: bool) -> dict[str, str] | None:
     """Read a line for each column; None at the end of the input. For a task without columns, wait for a line. Raises
-    ValueError if piped input ends within a problem."""
+    ValueError if piped input ends within a problem. terminal: whether to print the column's name first."""
+    if sys.stdin is None:  # standard input is closed
+        return None
     given = dict[str, str]()
     try:
         for name in asks or ("go on",):
-            given[name] = ask(name)
+            given[name] = input(f"{name}> " if terminal else "")
     except EOFError:
-        if any(given.values()) and ask is _piped:
+        if any(given.values()) and not terminal:
             first, missing = next(iter(given.values())), asks[len(given)]
             raise ValueError(f"the input ends before {missing!r} of the problem that begins with {first!r}") from None
         return None
     return given if asks else {}
-
-
-def _typed(name: str) -> str:
-    return input(f"{name}> ")
-
-
-def _piped(name: str) -> str:
-    if sys.stdin is None or not (line := sys.stdin.readline()):  # None: standard input is closed
-        raise EOFError
-    return line.rstrip("\n")
 
 
 def _show(episode: Episode, roles: Sequence[str], out: Console) -> None:

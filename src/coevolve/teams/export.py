@@ -28,6 +28,7 @@ from coevolve.models.exact import weight_files
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base, Weights, head
 from coevolve.names import run_name
+from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import Dumper
 from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
@@ -57,9 +58,6 @@ optimisers, settings and secrets."""
 
 _PLAYED = ("dtype", "chat", "load_in_4bit")
 """Settings of a policy that matter for playing it."""
-
-_STOPPING = ("rounds", "tree")
-"""Plays that a reward threshold (``done``) can end early."""
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
 
@@ -111,7 +109,6 @@ def _place(output: Path) -> Path:
 
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
-    _warn_of_end(recipe.play)
     bases = _Bases(target)
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
@@ -127,7 +124,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
         "step": trained,
         "roles": dict(component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))),
         "policies": policies,
-        "play": code.packed(recipe.play),
+        "play": code.packed(_without_threshold(recipe.play)),
         "task": settings,
         "sampling": {**recipe.record()["sampling"], "max_new_tokens": recipe.sampling.length_range[1]},
     }
@@ -143,6 +140,13 @@ def _without_rows(task: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: f"{key}.jsonl" if key in data and isinstance(value, list) else value for key, value in task.items()}
 
 
+def _without_threshold(play: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a packaged play's settings without the reward above which it ends: whoever plays a team is paid 0."""
+    if play["name"] not in PLAYS or not isinstance(play.get("done"), int | float):
+        return play
+    return {key: value for key, value in play.items() if key != "done"}
+
+
 def _describe(target: Path, about: dict[str, Any]) -> None:
     """Write ``team.yaml``; without the example if YAML cannot hold it, as with numbers beyond 64 bits."""
     for left in (about, {key: value for key, value in about.items() if key != "example"}):
@@ -156,17 +160,6 @@ def _describe(target: Path, about: dict[str, Any]) -> None:
                 raise
             why = str(error).removeprefix(f"{target / FILE}").lstrip(":, ")
             warnings.warn(f"the card shows no prompts: {FILE} cannot hold the example ({why})", stacklevel=2)
-
-
-def _warn_of_end(play: Mapping[str, Any]) -> None:
-    """Warn of a threshold below 0 that ends a play after its first turn: an exported team's rewards are all 0."""
-    done, goes_on = play.get("done"), play["name"] in _STOPPING and play.get("n", 1) > 1
-    if goes_on and isinstance(done, int | float) and done < 0:
-        warnings.warn(
-            f"this team will stop after its first turn: play.done is {done}, and whoever plays it is paid 0; for all "
-            f"of its turns take done out of the play in {FILE}",
-            stacklevel=2,
-        )
 
 
 class _Dumper(Dumper):

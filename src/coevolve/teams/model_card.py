@@ -183,8 +183,10 @@ def _call(team: Exported, asks: Sequence[str] | None) -> str:
     """Return the arguments of ``play`` for the example, as Python code."""
     columns = team.example["columns"] if team.example else {}
     given = {name: columns.get(name, "...") for name in (columns if asks is None else asks)}
-    short = {name: repr(value if len(str(value)) < _LONG else "...") for name, value in given.items()}
-    return next(iter(short.values())) if asks and len(asks) == 1 else ", ".join(f"{k}={v}" for k, v in short.items())
+    short = {name: value if len(str(value)) < _LONG else "..." for name, value in given.items()}
+    if asks is not None and len(asks) == 1:
+        return repr(short[asks[0]])
+    return repr(short) if short else ""  # a mapping, as a column's name may be no name of Python
 
 
 def _alone(folder: str, spec: PolicySpec) -> str:
@@ -275,7 +277,7 @@ def _limits(team: Exported) -> str:
   except where the table above says so.
 - Trained for a reward, they may have found ways to it that nobody wanted. Read what they say.
 - When it is played nobody is paid: a protocol that chooses by reward goes on from its first response, and none ends
-  early by one above 0.
+  early by a threshold.
 - A model is no better than what it started from: its licence and its limits hold for these weights too."""
 
 

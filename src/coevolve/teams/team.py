@@ -92,7 +92,7 @@ class Team:
 
     roles: role -> policy. asks: the columns of a problem, empty for a task that needs none, None for a task that does
     not say. Feedback is given where the play asks for it; all rewards are 0, so ``best_of`` continues its first
-    response, and no threshold above 0 ends a play.
+    response. Exports leave thresholds out of plays.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class Team:
     def play(
         self,
         problem: str | Mapping[str, Any] = {},
+        /,
         *,
         seed: int = 0,
         temperature: float | None = None,
@@ -144,7 +145,7 @@ class Team:
         **columns: Any,
     ) -> Episode:
         """Play one problem and return its episode: ``play("text")`` if the task asks for one column, else
-        ``play(question=..., entry=...)``, or with a mapping.
+        ``play(text=..., entry=...)``, or ``play({"text": ..., "entry": ...})``, which takes any name.
 
         seed: the same seed gives the same texts. temperature (0: greedy), max_new_tokens: as trained if None. Raises
         ValueError for a missing column, a prompt that is too long, and errors of the task or the play.
@@ -184,8 +185,8 @@ class Team:
                 'give the class asks = ("column",)'
             )
         if len(self.asks) != 1:
-            named = ", ".join(f"{name}=..." for name in self.asks)
-            raise ValueError(f"a text alone does not make a problem of {self.task.name}; team.play({named})")
+            named = ", ".join(f"{name!r}: ..." for name in self.asks)
+            raise ValueError(f"a text alone does not make a problem of {self.task.name}; team.play({{{named}}})")
         return {self.asks[0]: problem}
 
     def _problem(self, columns: Mapping[str, Any]) -> Problem:
