@@ -263,6 +263,19 @@ def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
         same_recipe(run, identity(every=100), identity(every=200))
 
 
+def test_a_longer_run_goes_on_where_its_casts_are_those_of_the_shorter_one(micro_model, tmp_path):
+    def identity(steps, every=1):
+        roles = {"pioneer": "ann", "observer": "bob"}
+        of_step = [roles, {"pioneer": "bob", "observer": "ann"}]
+        cast = lambda step: of_step[step // every % 2]  # noqa: E731
+        return plain(toy(micro_model, steps=steps, cast=cast, workers=False).identity())
+
+    same_recipe(tmp_path, identity(2), identity(4))
+    same_recipe(tmp_path, identity(4), identity(2))
+    with pytest.raises(ValueError, match="another recipe: cast is "):
+        same_recipe(tmp_path, identity(2), identity(4, every=2))
+
+
 def longer(columns, one, other):
     return len(str(one)) - len(str(other))
 
