@@ -224,24 +224,6 @@ def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
     assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
 
 
-def test_a_discount_of_one_is_none_at_all_and_no_other_recipe(tmp_path):
-    written = {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 1.0}}}
-    same_recipe(tmp_path, written, written)
-    same_recipe(tmp_path, written, {"algorithm": {"name": "magrpo", "credit": "team_return"}})
-    for rule in ("to_go", "team_mean"):
-        same_recipe(
-            tmp_path,
-            *({"algorithm": {"name": "magrpo", "credit": one}} for one in (rule, {"name": rule, "gamma": 1.0})),
-        )
-    own = [{"algorithm": {"name": "magrpo", "credit": rule}} for rule in ("a.py:b", {"name": "a.py:b", "gamma": 1.0})]
-    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
-        same_recipe(tmp_path, *own)  # whose discount may be another one by default
-    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
-        same_recipe(
-            tmp_path, written, {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 0.5}}}
-        )
-
-
 def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
     def identity(credit=None, every=5):
         rule = magrpo() if credit is None else magrpo(credit=credit)

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from coevolve.recipe import renamed
 from coevolve.runs.signature import moved
 
 ELSEWHERE = frozenset(
@@ -31,9 +30,7 @@ _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise ValueError naming the first key that changes what a step computes and differs between two recipes.
 
-    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same, and so do settings
-    that only have other names now (``recipe.renamed``)."""
-    there, here = renamed.recipe(there), renamed.recipe(here)
+    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same."""
     old, new = flat(there), flat(here)
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.

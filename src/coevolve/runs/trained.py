@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, validate
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
@@ -85,7 +84,7 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    recipe = validate(Recipe, renamed.recipe(recorded), str(file)).model_copy(update={"callbacks": []})
+    recipe = validate(Recipe, recorded, str(file)).model_copy(update={"callbacks": []})
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe
