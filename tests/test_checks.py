@@ -298,7 +298,7 @@ def test_a_cast_is_asked_for_the_steps_that_there_are(micro_model):
     short = toy(micro_model, steps=2, cast=lambda step: here[step], workers=False)
     assert short.speakers == {"ann", "bob"}
     assert short.identity()["cast"] == here
-    with pytest.raises(ValueError, match="the cast, step 2: .*list index out of range"):
+    with pytest.raises(ValueError, match=r"the cast, step 2: .*list index out of range"):
         toy("nowhere", steps=3, cast=lambda step: here[step])
 
 

@@ -139,7 +139,10 @@ def sums_of_0():
 
 def test_the_order_of_a_sum_is_no_preference():
     credit_B, peers_B = torch.tensor([0.1 + 0.2 - 0.3, 0.2 - 0.3 + 0.1]), torch.tensor([0, 0])
-    assert preferred(credit_B, peers_B, None).tolist() == [[False, True], [False, False]]  # nobody said of what they are
+    assert preferred(credit_B, peers_B, None).tolist() == [
+        [False, True],
+        [False, False],
+    ]  # nobody said of what they are
     assert preferred(credit_B, peers_B, None, torch.tensor([0.6, 0.6])).tolist() == [[False, False], [False, False]]
     # 2^-52 * 4096 * 0.6 = 5.5e-13
     small_B = torch.tensor([0.0, 5.6e-13])

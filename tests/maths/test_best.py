@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from coevolve.maths.best import best_at
+from coevolve.evaluate import best_at
 
 
 def test_by_hand() -> None:

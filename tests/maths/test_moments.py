@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from coevolve.maths.diversity import distinct
 from coevolve.maths.moments import Moments, normalise, scale
+from coevolve.measure import distinct
 
 
 def test_running_equals_all_at_once():

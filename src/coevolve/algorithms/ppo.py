@@ -1,5 +1,6 @@
-"""PPO on whole responses with a KL penalty per token: the single-agent baseline, and the base of CORY. At the end of the
-file A2C and REINFORCE++, which are PPO with other defaults (deviations from their papers: docs/objectives.md).
+"""PPO on whole responses with a KL penalty per token: the single-agent baseline, and the base of CORY.
+
+A2C and REINFORCE++, at the end of the file, are PPO with other defaults; docs/objectives.md numbers their deviations.
 
 Equations: rewards -eta KL_t at every token and the credit at the last (CORY, arXiv 2410.06101, section 2); GAE
 (1506.02438); clipped surrogate and value loss (1707.06347). Deviations from the released CORY code, which builds on an
