@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion
-from coevolve.evaluate import Row, choose, evaluate, gains
+from coevolve.evaluate import Row, best_at, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs import evaluated, lock
@@ -372,3 +373,32 @@ def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
     toy(micro_model, steps=1).run(tmp_path / "run")
     with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .* with coevolve\.evaluate\.evaluate"):
         evaluate_run(tmp_path / "run")
+
+
+def test_the_best_of_k_by_hand() -> None:
+    # Of {1, 2, 5}: pairs (1, 2), (1, 5), (2, 5) have maxima 2, 5, 5.
+    assert best_at([5, 1, 2], 2) == 4.0
+    assert best_at([5, 1, 2], 1) == pytest.approx(8 / 3)
+    assert best_at([5, 1, 2], 3) == 5.0
+    assert best_at([100.0] * 1024, 512) == pytest.approx(100)  # of more draws than a float can count
+    assert best_at([1] * 1100, 512) == pytest.approx(1)
+    # Three of ten pass; of the 45 pairs 21 hold none of them: 24 / 45.
+    assert best_at([1] * 3 + [0] * 7, 2) == pytest.approx(24 / 45)
+    assert best_at([0, 0, 0], 2) == 0.0
+
+
+def test_the_best_of_k_is_the_mean_over_all_draws() -> None:
+    values = [0.3, -1.0, 2.0, 0.3, 0.9, 4.0]
+    for k in range(1, 7):
+        drawn = [max(some) for some in combinations(values, k)]
+        assert best_at(values, k) == pytest.approx(sum(drawn) / len(drawn))
+
+
+def test_the_best_of_many_samples_does_not_overflow() -> None:
+    assert best_at([0.0] * 900 + [1.0] * 100, 500) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_the_best_of_more_than_there_are(k: int) -> None:
+    with pytest.raises(ValueError, match=f"best of {k} of 3"):
+        best_at([1, 2, 3], k)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from policy_cases import make_batch
 
-from coevolve.measure import Clock, episode_parts, interaction, learnt, note_parts, spoken, step_metrics
+from coevolve.measure import Clock, distinct, episode_parts, interaction, learnt, note_parts, spoken, step_metrics
 from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 
@@ -138,3 +138,10 @@ def test_the_reward_is_that_of_the_turns_that_were_scored():
 def silent():
     turn = Turn("a", "ann", Problem("p"), 0, 0, [5], [6], [-0.5], "", True)
     return Episode(Problem("p"), 0, [turn], [])
+
+
+def test_distinct():
+    assert distinct([[1, 2, 1, 2]], 1) == 0.5
+    assert distinct([[1, 2, 1, 2]], 2) == pytest.approx(2 / 3)  # 12, 21, 12
+    assert distinct([[1, 2], [1, 2]], 2) == 0.5
+    assert distinct([[1]], 2) != distinct([[1]], 2)  # no 2-gram: NaN

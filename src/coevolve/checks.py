@@ -99,10 +99,11 @@ def check_engine(engine: Any) -> None:
         raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
 
 
-def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
-    """Raise ValueError for a role without a known policy, and for more turns per step than any machine can handle.
+def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> set[PolicyName]:
+    """Return the policies that play a role at some step, or all where there are too many steps to check.
 
-    episodes: their number per step.
+    episodes: their number per step. Raises ValueError for a role without a known policy, and for more turns per step
+    than any machine can handle.
     """
     check_names("policies", policies)
     if (turns := episodes * len(_cast_at(cast, 0))) > _MOST_TURNS:
@@ -110,6 +111,7 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
             f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any machine; "
             f"want at most {_MOST_TURNS:,}"
         )
+    seated = set[PolicyName]() if steps <= MOST_STEPS else set(policies)
     for step in range(min(steps, MOST_STEPS)):
         roles = _cast_at(cast, step)
         check_names("roles", roles)
@@ -117,6 +119,8 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
             if name not in policies:
                 known = ", ".join(policies)
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+            seated.add(name)
+    return seated
 
 
 def check_idle(policies: Iterable[PolicyName], busy: Iterable[PolicyName], roles: str) -> None:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("no command; `coevolve --help` lists them")
     if not words[0].startswith("-") and words[0] not in commands:
         parser.error(_no_command(words[0], commands))
-    args, rest = parser.parse_known_args(words[:1] + as_overrides(words[1:], commands.get(words[0] if words else "")))
+    args, rest = parser.parse_known_args(words[:1] + as_overrides(words[1:], commands.get(words[0])))
     if wrong := _recipe_is_late(words[0], args, rest):
         say(f"error: {wrong}", error=True)
         return 2

@@ -23,13 +23,14 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import comb
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
 from coevolve import noise
 from coevolve.collate import collate, plain_rows
 from coevolve.interfaces import Task, TurnSource
-from coevolve.maths.best import best_at
 from coevolve.measure import episode_parts, mean_reward, means, outcome, spoken
 from coevolve.plays import chain
 from coevolve.rollout import Stage, rollout
@@ -138,6 +139,21 @@ def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
         for name, by_problem in drawn.items()
         if k <= samples[name]
     }
+
+
+def best_at(values: Sequence[float], k: int) -> float:
+    """Return the expected maximum of k of these n values drawn without replacement, an unbiased estimate of best of k.
+
+    The i-th smallest is the largest of comb(i - 1, k - 1) of the comb(n, k) draws. For values of 0 and 1, c of them 1,
+    it is pass@k = 1 - comb(n - c, k) / comb(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1). Raises ValueError
+    unless 1 <= k <= n.
+    """
+    n = len(values)
+    if not 1 <= k <= n:
+        raise ValueError(f"the best of {k} of {n} samples; want 1 <= k <= {n}")
+    # In fractions: with a thousand samples the number of draws exceeds the range of a float.
+    largest = (comb(i - 1, k - 1) * Fraction(float(value)) for i, value in enumerate(sorted(values), 1))
+    return float(sum(largest) / comb(n, k))
 
 
 def _by_role(

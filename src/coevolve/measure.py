@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,6 @@ from torch import Tensor
 from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.interfaces import Task
-from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, PolicyName, Targets, ToolResult, Turn
@@ -62,6 +61,16 @@ def spoken(turns: Sequence[Turn]) -> Metrics:
         "distinct_1": distinct(actions, 1),
         "distinct_2": distinct(actions, 2),
     }
+
+
+def distinct(sequences: Sequence[Sequence[Hashable]], n: int) -> float:
+    """Return different n-grams / all n-grams over all sequences together (arXiv 1510.03055, section 5.2).
+
+    NaN if no sequence is n long. It falls with the number of sequences, so compare equal batches only.
+    """
+    assert n >= 1, n
+    grams = [tuple(s[i : i + n]) for s in sequences for i in range(len(s) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else float("nan")
 
 
 def mean_reward(turns: Iterable[Turn]) -> float:

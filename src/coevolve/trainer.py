@@ -100,9 +100,11 @@ class Trainer:
         self.engine = LocalEngine() if engine is None else engine
         self.callbacks, self.cautions = check_callbacks(callbacks), Cautions()
         checks.check_parts(self.engine, algorithm=algorithm, sampling=sampling, play=play, cast=cast)
-        checks.check_cast(cast, policies, self.steps, self.batch_size * self.members)
-        self.speakers = _speakers(self, policies)
+        self.speakers = checks.check_cast(cast, policies, self.steps, self.batch_size * self.members)
         """Policies that play a role at some step."""
+        if algorithm.rows is None:  # which may be for any policy
+            critics = () if isinstance(algorithm.critic, bool) else algorithm.critic
+            checks.check_idle(policies, [*self.speakers, *critics], f"the cast of the first {self.steps} steps")
         checks.check_task(task)
         check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
@@ -405,7 +407,7 @@ class Trainer:
             "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
             "play": getattr(self.play, "__qualname__", type(self.play).__name__),
             "play_settings": self.settings()["play"],
-            "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
+            "cast": [dict(self.cast(step)) for step in range(min(self.steps, _CAST_WINDOW))],
             "cast_settings": component_settings(cast=self.cast)["cast"],
             "algorithm": self.settings()["algorithm"],
             "sampling": dataclasses.asdict(self.sampling),
@@ -475,16 +477,3 @@ def _built(
     tokens = turns * trainer.sampling.length_range[1] * algorithm.objective.epochs
     made: dict[PolicyName, Learner] = {**given, **(build_policies(specs, **how, tokens=tokens) if specs else {})}
     return {name: made[name] for name in policies}
-
-
-def _speakers(trainer: Trainer, policies: Iterable[PolicyName]) -> set[PolicyName]:
-    """Return the policies that play a role at some step, or all where there are too many steps to check. Raises
-    ValueError for a policy that never does, unless it is a critic or the algorithm adds rows."""
-    if trainer.steps > checks.MOST_STEPS:
-        return set(policies)
-    steps = range(max(trainer.steps, _CAST_WINDOW))
-    found = {name for step in steps for name in trainer.cast(step).values()}
-    if trainer.algorithm.rows is None:
-        critics = () if isinstance(trainer.algorithm.critic, bool) else trainer.algorithm.critic
-        checks.check_idle(policies, [*found, *critics], f"the cast of the first {len(steps)} steps")
-    return found

@@ -129,6 +129,29 @@ def test_a_tie_teaches_nothing_and_rounding_is_a_tie():
         assert "preferred" not in found.said  # nobody is, and nothing is wrong about it
 
 
+def sums_of_0():
+    """0.1 + 0.2 - 0.3 = 5.6e-17 and 0.2 - 0.3 + 0.1 = 2.8e-17: both sums are 0 but for the order of their terms."""
+    return [
+        paid(three, *(spoke(role, role, "C", member=m) for role in ("ann", "bob", "cleo")))
+        for m, three in enumerate([(0.1, 0.2, -0.3), (0.2, -0.3, 0.1)])
+    ]
+
+
+def test_the_order_of_a_sum_is_no_preference():
+    credit_B, peers_B = torch.tensor([0.1 + 0.2 - 0.3, 0.2 - 0.3 + 0.1]), torch.tensor([0, 0])
+    assert preferred(credit_B, peers_B, None).tolist() == [
+        [False, True],
+        [False, False],
+    ]  # nobody said of what they are
+    assert preferred(credit_B, peers_B, None, torch.tensor([0.6, 0.6])).tolist() == [[False, False], [False, False]]
+    # 2^-52 * 4096 * 0.6 = 5.5e-13
+    small_B = torch.tensor([0.0, 5.6e-13])
+    assert preferred(small_B, peers_B, None, torch.tensor([0.6, 0.6])).tolist() == [[False, False], [True, False]]
+    found = learnt(madpo(credit="team_sum"), sums_of_0(), [0.5, -0.5])
+    assert found.slope == [0.0, 0.0]
+    assert found.aims.columns["paired_B"].tolist() == [0.0, 0.0]
+
+
 def test_ties_are_not_counted_as_wrong():
     ties = [paid((1.0,), spoke("x", "ann", "C", problem="q", member=m)) for m in range(3)]
     assert learnt(madpo(), [*pairs(), *ties], [0.5, -0.5, 0.0, 0.0, 0.0]).said["preferred"].item() == pytest.approx(1.0)

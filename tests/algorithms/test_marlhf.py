@@ -91,6 +91,17 @@ def test_a_joint_response_is_preferred_by_what_all_its_roles_are_paid():
     assert credit == torch.tensor(0.1).item()
 
 
+def test_the_order_of_a_sum_is_no_preference_of_the_judge():
+    """0.1 + 0.2 - 0.3 = 5.6e-17 and 0.2 - 0.3 + 0.1 = 2.8e-17: both sums are 0 but for the order of their terms."""
+    rule = marlhf(judge="judge", agents={"name": "magrpo", "credit": "team_sum"})
+    episodes = [
+        paid(three, *(spoke(name, name, "C", member=m) for name in ("ann", "bob", "cleo")))
+        for m, three in enumerate([(0.1, 0.2, -0.3), (0.2, -0.3, 0.1)])
+    ]
+    targets, _ = rule.advantage(scored(rule, episodes, [0.25, 1.0]), rule.start)
+    assert targets["judge"].metrics == {"pairs": 0.0, "agreed": 0.0}
+
+
 def test_a_judge_who_says_the_reward_is_the_reward():
     rule, plain = marlhf(judge="judge"), magrpo()
     given = scored(rule, two_members(), [5.0, 3.0])

@@ -38,10 +38,6 @@ def test_max():
     close(groups.less_max(CREDIT, PEERS), [0.0, -4.0, 0.0, 0.0, 0.0, -1.0])
 
 
-def test_none():
-    close(groups.as_it_is(CREDIT, PEERS), CREDIT.tolist())
-
-
 def test_group_std():
     # group 0: deviations 1/3, 1/3, -2/3, mean square 2/9; group 1: 2; alone: 1
     std = math.sqrt(2) / 3

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from coevolve.maths.diversity import distinct
 from coevolve.maths.moments import Moments, normalise, scale
 
 
@@ -31,10 +30,3 @@ def test_credits_that_were_all_equal_are_not_divided():
         seen = Moments().after(credit)
         assert scale(credit, seen).tolist() == credit.tolist()
         assert normalise(credit, seen).tolist() == pytest.approx([0.0] * len(equal), abs=1e-4)
-
-
-def test_distinct():
-    assert distinct([[1, 2, 1, 2]], 1) == 0.5
-    assert distinct([[1, 2, 1, 2]], 2) == pytest.approx(2 / 3)  # 12, 21, 12
-    assert distinct([[1, 2], [1, 2]], 2) == 0.5
-    assert distinct([[1]], 2) != distinct([[1]], 2)  # no 2-gram: NaN

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from toy import RECIPE
 
+from coevolve.recipe.components import component
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.types import Sampling
 
@@ -47,3 +48,11 @@ def test_what_cannot_be_closed_is_refused_for_what_it_is(given, said, micro_mode
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(toy=toy, model=micro_model, out=tmp_path / "run"))
     with pytest.raises(ValueError, match=said):
         build(load_recipe(tmp_path / "recipe.yaml", [one.format(own=own) for one in given]))
+
+
+def test_a_setting_may_be_called_what_pydantic_calls_a_method(recwarn):
+    def made(*, copy=1, json="a", schema=False):
+        return copy, json, schema
+
+    assert component({"name": "made", "copy": 3, "json": "b", "schema": True}, {"made": made}, "task") == (3, "b", True)
+    assert [str(one.message) for one in recwarn] == []

@@ -224,24 +224,6 @@ def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
     assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
 
 
-def test_a_discount_of_one_is_none_at_all_and_no_other_recipe(tmp_path):
-    written = {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 1.0}}}
-    same_recipe(tmp_path, written, written)
-    same_recipe(tmp_path, written, {"algorithm": {"name": "magrpo", "credit": "team_return"}})
-    for rule in ("to_go", "team_mean"):
-        same_recipe(
-            tmp_path,
-            *({"algorithm": {"name": "magrpo", "credit": one}} for one in (rule, {"name": rule, "gamma": 1.0})),
-        )
-    own = [{"algorithm": {"name": "magrpo", "credit": rule}} for rule in ("a.py:b", {"name": "a.py:b", "gamma": 1.0})]
-    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
-        same_recipe(tmp_path, *own)  # whose discount may be another one by default
-    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
-        same_recipe(
-            tmp_path, written, {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 0.5}}}
-        )
-
-
 def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
     def identity(credit=None, every=5):
         rule = magrpo() if credit is None else magrpo(credit=credit)
@@ -261,6 +243,19 @@ def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
     assert identity(every=100)["cast"] == identity(every=200)["cast"]
     with pytest.raises(ValueError, match=r"another recipe: cast_settings.every is 100 there and 200 here"):
         same_recipe(run, identity(every=100), identity(every=200))
+
+
+def test_a_longer_run_goes_on_where_its_casts_are_those_of_the_shorter_one(micro_model, tmp_path):
+    def identity(steps, every=1):
+        roles = {"pioneer": "ann", "observer": "bob"}
+        of_step = [roles, {"pioneer": "bob", "observer": "ann"}]
+        cast = lambda step: of_step[step // every % 2]  # noqa: E731
+        return plain(toy(micro_model, steps=steps, cast=cast, workers=False).identity())
+
+    same_recipe(tmp_path, identity(2), identity(4))
+    same_recipe(tmp_path, identity(4), identity(2))
+    with pytest.raises(ValueError, match="another recipe: cast is "):
+        same_recipe(tmp_path, identity(2), identity(4, every=2))
 
 
 def longer(columns, one, other):

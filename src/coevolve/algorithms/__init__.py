@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from coevolve.algorithms.a2c import a2c, reinforce_pp
 from coevolve.algorithms.actor_critic import iac, maac
 from coevolve.algorithms.cory import cory
 from coevolve.algorithms.grpo import cispo, dapo, dr_grpo, grpo, gspo, reinforce, rloo
@@ -11,7 +10,7 @@ from coevolve.algorithms.hindsight import hindsight
 from coevolve.algorithms.madpo import madpo
 from coevolve.algorithms.magrpo import magrpo, mareinforce, maremax, marloo
 from coevolve.algorithms.marlhf import marlhf
-from coevolve.algorithms.ppo import ppo
+from coevolve.algorithms.ppo import a2c, ppo, reinforce_pp
 from coevolve.algorithms.trpo import trpo
 from coevolve.types import Algorithm
 

@@ -17,27 +17,9 @@ Compare = Callable[[Tensor, Batch], Tensor]
 """(credit_B, the policy's batch) -> credit_B less the baseline."""
 
 
-def _mean(credit_B: Tensor, batch: Batch) -> Tensor:
-    return groups.less_mean(credit_B, batch.peers_B)
-
-
-def _others(credit_B: Tensor, batch: Batch) -> Tensor:
-    return groups.less_others(credit_B, batch.peers_B)
-
-
-def _max(credit_B: Tensor, batch: Batch) -> Tensor:
-    return groups.less_max(credit_B, batch.peers_B)
-
-
 def as_it_is(credit_B: Tensor, batch: Batch) -> Tensor:
     """Return the credit itself, without a baseline."""
-    return groups.as_it_is(credit_B, batch.peers_B)
-
-
-def _by_length(credit_B: Tensor, batch: Batch) -> Tensor:
-    """Return the credit less the others' mean weighted by turn length, a proxy for the score's squared norm
-    (``groups.less_weighted``)."""
-    return groups.less_weighted(credit_B, batch.peers_B, batch.mask_BT.sum(1))
+    return credit_B
 
 
 def _shrunk(credit_B: Tensor, batch: Batch) -> Tensor:
@@ -46,11 +28,12 @@ def _shrunk(credit_B: Tensor, batch: Batch) -> Tensor:
 
 
 BASELINES: dict[str, Compare] = {
-    "mean": _mean,
-    "loo": _others,
-    "max": _max,
+    "mean": lambda credit_B, batch: groups.less_mean(credit_B, batch.peers_B),
+    "loo": lambda credit_B, batch: groups.less_others(credit_B, batch.peers_B),
+    "max": lambda credit_B, batch: groups.less_max(credit_B, batch.peers_B),
     "none": as_it_is,
-    "length": _by_length,
+    # A turn's length stands for the squared norm of its score (``groups.less_weighted``).
+    "length": lambda credit_B, batch: groups.less_weighted(credit_B, batch.peers_B, batch.mask_BT.sum(1)),
     "shrunk": _shrunk,
     "moving": as_it_is,  # ``less_moving`` has already subtracted it
 }
@@ -65,20 +48,14 @@ SCALES: dict[str, groups.Scale] = {
 
 
 def _other_episodes(credit_B: Tensor, batch: Batch) -> Tensor:
-    return _elsewhere(credit_B, batch, torch.ones_like(credit_B))
-
-
-def _other_episodes_by_length(credit_B: Tensor, batch: Batch) -> Tensor:
-    return _elsewhere(credit_B, batch, batch.mask_BT.sum(1))
-
-
-def _elsewhere(credit_B: Tensor, batch: Batch, weight_B: Tensor) -> Tensor:
-    return groups.less_weighted(credit_B, batch.peers_B, weight_B, batch.episode_B)
+    return groups.less_weighted(credit_B, batch.peers_B, torch.ones_like(credit_B), batch.episode_B)
 
 
 WITHIN_ROLES: dict[str, Compare] = BASELINES | {
     "loo": _other_episodes,
-    "length": _other_episodes_by_length,
+    "length": lambda credit_B, batch: groups.less_weighted(
+        credit_B, batch.peers_B, batch.mask_BT.sum(1), batch.episode_B
+    ),
     "shrunk": _other_episodes,  # a role is one group, so there are no others to shrink towards
 }
 """Baselines by name where a group is all turns of a role. An episode may have several of these, and the baseline of a

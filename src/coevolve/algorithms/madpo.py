@@ -115,7 +115,7 @@ def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
 
 def _paired(batch: Batch, pairs: int | None) -> Tensor:
     """Return the share of the batch's weight in groups that have pairs: the same number for every row."""
-    first_B = preferred(batch.credit_B, batch.peers_B, pairs).any(1).long()
+    first_B = preferred(batch.credit_B, batch.peers_B, pairs, batch.paid_B).any(1).long()
     weight_B = _per_response(batch).sum(1)
     share = weight_B[group_max(first_B, batch.peers_B) > 0].sum() / weight_B.sum().clamp(min=TINY)
     return share.expand(len(batch))
@@ -134,7 +134,7 @@ def _preference(
     """Return the loss of all pairs, and as metric ``preferred``, if there are pairs, the share whose margin has the
     right sign (approximate, like all metrics of an update, if mini-batches differ in size)."""
     score_B = beta * (_log_ratio(out.logp_BT, batch, reference) + targets.columns["others_B"])
-    better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
+    better_BB = preferred(batch.credit_B, batch.peers_B, pairs, batch.paid_B)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
     total = bradley_terry(score_B, better_BB, weight_B)
     metrics, paired_B = {"loss/preference": total.detach()}, targets.columns["paired_B"]

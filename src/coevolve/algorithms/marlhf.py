@@ -23,14 +23,13 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-from coevolve.algorithms.a2c import a2c, reinforce_pp
 from coevolve.algorithms.actor_critic import iac
 from coevolve.algorithms.cory import cory
 from coevolve.algorithms.grpo import cispo, dapo, dr_grpo, grpo, gspo, reinforce, rloo
 from coevolve.algorithms.hindsight import hindsight
 from coevolve.algorithms.madpo import check_joint
 from coevolve.algorithms.magrpo import magrpo, mareinforce, maremax, marloo
-from coevolve.algorithms.ppo import ppo
+from coevolve.algorithms.ppo import a2c, ppo, reinforce_pp
 from coevolve.files import shown
 from coevolve.late import Tensor, torch
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
@@ -146,7 +145,7 @@ def _advantage(
     found: tuple[Mapping[PolicyName, Targets], State] = {}, state["agents"]
     if agents and state["step"] >= warmup:  # there may be no agents that learn, at this step or at all
         found = inner.advantage(dataclasses.replace(lesson, batches=agents), state["agents"])
-    better_BB = preferred(read.credit_B, read.peers_B, pairs)
+    better_BB = preferred(read.credit_B, read.peers_B, pairs, read.paid_B)
     agreed = (((score_B[:, None] > score_B) & better_BB).sum() / better_BB.sum().clamp(min=1)).item()
     metrics, columns = {"pairs": float(better_BB.sum()), "agreed": agreed}, {"judged_B": torch.ones(len(read))}
     aims = Targets(torch.zeros_like(read.logp_BT), metrics=metrics, columns=columns)
@@ -160,7 +159,7 @@ def _loss(
     if "judged_B" not in targets.columns:
         return loss(out, batch, targets, weight_BT)
     assert out.value_BT is not None, "marlhf asked for value heads"
-    better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
+    better_BB = preferred(batch.credit_B, batch.peers_B, pairs, batch.paid_B)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
     total = bradley_terry(out.value_BT[:, 0], better_BB, weight_B)
     return total, {"loss/preference": total.detach()}

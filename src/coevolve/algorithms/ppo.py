@@ -1,5 +1,7 @@
 """PPO on whole responses with a KL penalty per token: the single-agent baseline, and the base of CORY.
 
+A2C and REINFORCE++, at the end of the file, are PPO with other defaults; docs/objectives.md numbers their deviations.
+
 Equations: rewards -eta KL_t at every token and the credit at the last (CORY, arXiv 2410.06101, section 2); GAE
 (1506.02438); clipped surrogate and value loss (1707.06347). Deviations from the released CORY code, which builds on an
 early TRL:
@@ -33,6 +35,7 @@ from coevolve.algorithms.losses import (
 )
 from coevolve.algorithms.penalties import PENALTIES, beside_kl
 from coevolve.algorithms.value_norm import in_units, units
+from coevolve.algorithms.variant import variant
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor
 from coevolve.maths import moments
@@ -165,3 +168,28 @@ def _rescale(name: str, score_clip: float | None) -> Rescale | None:
         return credit_B.clamp(-score_clip, score_clip)
 
     return clipped
+
+
+a2c = variant(
+    "a2c",
+    ppo,
+    "A2C: the policy gradient against a critic, one pass over each batch without a ratio, and an entropy bonus.",
+    clip=None,
+    epochs=1,
+    lam=1.0,
+    value_coef=0.5,
+    whiten=False,
+    entropy=0.01,
+    penalty="sampled",
+)
+
+reinforce_pp = variant(
+    "reinforce_pp",
+    ppo,
+    "REINFORCE++: PPO without a critic; what is still to come, whitened over the whole batch, is the advantage.",
+    critic=False,
+    lam=1.0,
+    eta=0.01,
+    epochs=1,
+    penalty="sampled",
+)

@@ -7,19 +7,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coevolve.credit.by_episode import by_episode
+from coevolve.credit.by_episode import by_episode, own_reward, team_mean, team_sum, to_go
 from coevolve.credit.compared import compared
 from coevolve.credit.counterfactual import counterfactual
 from coevolve.credit.crossed import crossed
 from coevolve.credit.difference import difference
 from coevolve.credit.first_joint import first_joint
-from coevolve.credit.own_return import own_return
-from coevolve.credit.own_reward import own_reward
+from coevolve.credit.joint_returns import own_return, team_return
 from coevolve.credit.shapley import shapley
-from coevolve.credit.team_mean import team_mean
-from coevolve.credit.team_return import team_return
-from coevolve.credit.team_sum import team_sum
-from coevolve.credit.to_go import to_go
 from coevolve.recipe.components import component
 from coevolve.types import Credit
 

@@ -1,4 +1,4 @@
-"""Credit rules for one episode at a time, and the rewards that they use.
+"""Credit rules for one episode at a time, made with ``by_episode``: own_reward, team_sum, team_mean and to_go.
 
 A turn's reward is ``Turn.reward``, the mean where the turn is part of several joints.
 """
@@ -9,6 +9,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from coevolve.settings import Fraction, checked_call
 from coevolve.types import Credit, Episode, Reward
 
 
@@ -38,3 +39,48 @@ def to_be_added(episode: Episode, rule: str) -> list[float]:
             "plays of one at a time (chain, rounds, discussion); team_return is for any"
         )
     return paid(episode)
+
+
+@checked_call("algorithm.credit")
+def own_reward() -> Credit:
+    """Each turn's own reward, for independent learners."""
+    return by_episode(paid)
+
+
+@checked_call("algorithm.credit")
+def team_sum() -> Credit:
+    """The sum of all rewards of the episode, for every turn (CORY's collective reward, arXiv 2410.06101, section 3).
+
+    For plays of one joint response at a time (``chain``, ``rounds``, ``discussion``). Raises ValueError for others.
+    """
+    return by_episode(lambda episode: [sum(to_be_added(episode, "team_sum"))] * len(episode.turns))
+
+
+@checked_call("algorithm.credit")
+def team_mean() -> Credit:
+    """The mean reward of the scored turns, for every turn: team_sum on the scale of one reward, for the same plays."""
+
+    def credit(episode: Episode) -> list[float]:
+        scored = sum(turn.reward is not None for turn in episode.turns)
+        return [sum(to_be_added(episode, "team_mean")) / max(1, scored)] * len(episode.turns)
+
+    return by_episode(credit)
+
+
+@checked_call("algorithm.credit")
+def to_go(gamma: Fraction = 1.0) -> Credit:
+    """The turn's own reward plus those of the turns after it, discounted by gamma per turn.
+
+    If no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
+    same expected gradient as team_sum and less variance: the observer's credit is r2 alone, the pioneer's r1 + r2. For
+    the same plays.
+    """
+
+    def credit(episode: Episode) -> list[float]:
+        total, returns = 0.0, []
+        for reward in reversed(to_be_added(episode, "to_go")):
+            total = reward + gamma * total
+            returns.append(total)
+        return returns[::-1]
+
+    return by_episode(credit)

@@ -125,11 +125,6 @@ def blocks(peers_B: Tensor, episode_B: Tensor) -> Tensor:
         block_B = least_B
 
 
-def as_it_is(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """Return R: REINFORCE without a baseline."""
-    return credit_B
-
-
 def no_scale(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
     """Return 1 for every turn."""
     return torch.ones_like(credit_B)

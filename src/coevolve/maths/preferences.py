@@ -6,16 +6,16 @@ from coevolve.late import Tensor, torch
 from coevolve.maths import groups
 
 
-def preferred(credit_B: Tensor, peers_B: Tensor, most: int | None) -> Tensor:
+def preferred(credit_B: Tensor, peers_B: Tensor, most: int | None, paid_B: Tensor | None = None) -> Tensor:
     """Return the preference pairs, [B, B] bool: the row's turn has more credit than the column's, in the same group.
 
-    most: the number of pairs per group, those of the largest difference (among equal ones the first); None: all. Turns
-    whose credit differs by rounding only are a tie and no pair.
+    most: the number of pairs per group, those of the largest difference (among equal ones the first); None: all.
+    paid_B: as in ``Batch``. Turns whose credit differs by rounding only, that of sums included, are a tie and no pair.
     """
     gap_BB = credit_B[:, None].double() - credit_B.double()
     same_BB = peers_B[:, None] == peers_B
-    rounding_B = groups.rounding(credit_B, peers_B)
-    better_BB = same_BB & (gap_BB > rounding_B[:, None])
+    tie_B = groups.tolerance(credit_B, peers_B, paid_B)
+    better_BB = same_BB & (gap_BB > tie_B[:, None])
     if most is None:
         return better_BB
     chosen_BB = torch.zeros_like(better_BB)

@@ -9,6 +9,7 @@ import os
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -83,7 +84,10 @@ def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseMod
         elif p.kind is not p.VAR_POSITIONAL and p.name not in fixed:
             fields[p.name] = (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
     config = ConfigDict(extra=cast(Any, extra), arbitrary_types_allowed=True, protected_namespaces=())
-    return create_model("Settings", __config__=config, **fields)
+    with warnings.catch_warnings():
+        # A parameter may be called `copy` or `json`, as the model's own methods are, which nobody calls.
+        warnings.filterwarnings("ignore", r"Field name \".*\" in \"Settings\" shadows an attribute", UserWarning)
+        return create_model("Settings", __config__=config, **fields)
 
 
 def _hints(function: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.inputs import dump
-from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.schema import Parts, Recipe, parts
 from coevolve.rollout import Stage, rollout
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes
@@ -58,7 +58,8 @@ def plan(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.
 
     Not checked here: the task (``problems`` does), and models and plays that only fail in training."""
-    algorithm = parts(recipe).algorithm()
+    checked = parts(recipe)
+    algorithm = checked.algorithm()
     engines = [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
     check_corrected(max((one.get("staleness", 0) for one in engines), default=0), algorithm)
     Cautions().of_settings(recipe.sampling, algorithm)
@@ -68,11 +69,11 @@ def plan(recipe: Recipe) -> str:
         "",
         f"algorithm, with what the recipe leaves to it: {whole}",
         "",
-        *_work(recipe, algorithm),
+        *_work(recipe, checked),
         "",
         *_compute(recipe),
         "",
-        *(_ranks(recipe, algorithm) if _on_ranks(recipe) else _memory(recipe, algorithm)),
+        *(_ranks(recipe, algorithm) if _on_ranks(recipe) else _memory(recipe, checked)),
     ]
     return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
@@ -95,11 +96,9 @@ def problems(recipe: Recipe) -> str:
         return found
 
 
-def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
+def _work(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    checked = parts(recipe)
-    cast = checked.cast()(0)
-    said = itertools.count()
+    algorithm, said = checked.algorithm(), itertools.count()
 
     def nothing(role: str, problem: str, member: int, number: int) -> str:
         if next(said) >= _MOST:
@@ -107,7 +106,7 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         return ""
 
     engine = ScriptedEngine(nothing)
-    stage = Stage(cast, _NoTask(), engine, recipe.sampling)
+    stage = Stage(checked.cast()(0), _NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)
     except ValueError as error:
@@ -127,7 +126,8 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     return lines
 
 
-def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
+def _memory(recipe: Recipe, checked: Parts) -> list[str]:
+    algorithm = checked.algorithm()
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
     moved = _Moved()
@@ -143,36 +143,36 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
+        shape, positions = shape_of(made), _positions(recipe, spec)
         here = devices.setdefault(spec.device, _Device())
-        here.add(spec, bytes_of, sum(base.values()), shape_of(made), _positions(spec.engine or recipe.engine))
+        here.add(spec, bytes_of, sum(base.values()), shape, positions)
         if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
-            moved.add(spec, bytes_of, shape_of(made), _positions(spec.engine or recipe.engine))
+            moved.add(spec, bytes_of, shape, positions)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
-    count = _processes(recipe, algorithm, moved.parameters)
+    count = _processes(recipe, checked, moved.parameters)
     return lines + [f"  beside that, in {count} worker processes: {moved.more(count)}"] * bool(count)
 
 
-def _processes(recipe: Recipe, algorithm: Algorithm, parameters: int) -> int:
+def _processes(recipe: Recipe, checked: Parts, parameters: int) -> int:
     """Return how many worker processes would start. parameters: of all models that they would hold."""
-    turns = recipe.batch_size * recipe.members * len(parts(recipe).cast()(0))
-    tokens = turns * recipe.sampling.length_range[1] * algorithm.objective.epochs
+    turns = recipe.batch_size * recipe.members * len(checked.cast()(0))
+    tokens = turns * recipe.sampling.length_range[1] * checked.algorithm().objective.epochs
     return processes(recipe.workers, cores(), parameters, tokens) if parameters else 0
 
 
 def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
     """Return the bytes of the copy of untrained weights that the compiled loops keep in each process that samples."""
-    sampled = not recipe.learner and _positions(spec.engine or recipe.engine)
+    sampled = not recipe.learner and _positions(recipe, spec)
     loops = sampled and _keeps_copy(recipe, spec) and _chosen(recipe, spec, made).startswith("cpu")
     return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 
-def _positions(engine: Mapping[str, Any] | None) -> int:
+def _positions(recipe: Recipe, spec: RecipePolicy) -> int:
     """Return for how many tokens the local engine holds a KV cache; 0 for another engine, whose cache is elsewhere."""
-    if engine is not None and engine["name"] != "local":
-        return 0
-    return int((engine or {}).get("max_tokens", defaults.MAX_TOKENS))
+    engine = spec.engine or recipe.engine or {"name": "local"}
+    return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
 
 
 def _cache(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
@@ -280,7 +280,7 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
-        local = (spec.engine or recipe.engine or {"name": "local"})["name"] == "local"
+        local = _positions(recipe, spec) > 0
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         trained = state["gradients"] // 4
         sent = 4 * (shape.parameters if sharded else trained)  # in float32

@@ -35,7 +35,6 @@ from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.plays import PLAYS
-from coevolve.recipe import renamed
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
@@ -182,7 +181,6 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
     if "kind" in tree and "roles" not in tree:
         raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
-    renamed.check(tree, str(path))
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', defaults.SEED)}"
     return validate(Recipe, tree, str(path))

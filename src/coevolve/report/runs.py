@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.files import shown
-from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
@@ -123,7 +122,7 @@ def read(folder: Path) -> Run:
     recipe = load_yaml(file) if file.is_file() else {}
     if not isinstance(recipe.get("seed", 0), int):
         raise ValueError(f"{file}: seed is {shown(recipe['seed'])}; want a whole number")
-    return Run(folder, folder.resolve().name, renamed.recipe(recipe), lines)
+    return Run(folder, folder.resolve().name, recipe, lines)
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:

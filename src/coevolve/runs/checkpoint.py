@@ -32,7 +32,6 @@ from safetensors import SafetensorError
 from coevolve.checks import plain_state
 from coevolve.faults import RanksLostError, ShortageError, lacking, one_line
 from coevolve.names import inside
-from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
 from coevolve.runs.folder import RunDir, plain
@@ -116,7 +115,6 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
     """
     state = verify(folder)
     try:
-        state = renamed.trainer_state(state)
         if identity is not None:
             same_recipe(folder, state["identity"], plain(identity))
             same_compute(folder, state.get("compute", {}), trainer)

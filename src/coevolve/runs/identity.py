@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from coevolve.recipe import renamed
 from coevolve.runs.signature import moved
 
 ELSEWHERE = frozenset(
@@ -31,9 +30,7 @@ _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise ValueError naming the first key that changes what a step computes and differs between two recipes.
 
-    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same, and so do settings
-    that only have other names now (``recipe.renamed``)."""
-    there, here = renamed.recipe(there), renamed.recipe(here)
+    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same."""
     old, new = flat(there), flat(here)
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
@@ -45,6 +42,9 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
         new = {key: value for key, value in new.items() if not key.startswith(f"{settings}.")}
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
         old, new = {name: 0} | old, {name: 0} | new
+    if isinstance(old.get("cast"), list) and isinstance(new.get("cast"), list):  # of a run without a recipe
+        both = min(len(old["cast"]), len(new["cast"]))  # a run of a few steps recorded only theirs
+        old["cast"], new["cast"] = old["cast"][:both], new["cast"][:both]
     for key in dict.fromkeys((*old, *new)):
         later = key not in old and new[key] is False  # a switch of a newer version, and off
         if (

@@ -106,15 +106,10 @@ class _Environment(_Start):
     resumed: list[_Start] = []
 
 
-class _Progress(_Strict):  # of checkpoints of versions without `state`
-    kl: dict[str, Number]
-    moments: dict[str, Number]
-
-
 class _Trainer(_Strict):
     step: NonNegativeInt
-    policies: list[str] | dict[str, _Progress]
-    state: dict[str, Any] = {}
+    policies: list[str]
+    state: dict[str, Any]
     compute: dict[str, str] = {}
     identity: dict[str, Any]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.learners import LEARNERS
-from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, validate
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
@@ -83,7 +82,7 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    trained = validate(Recipe, renamed.recipe(recorded), str(file))
+    trained = validate(Recipe, recorded, str(file))
     recipe = trained.model_copy(update={"callbacks": [], "learner": _here(trained.learner)})
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from coevolve.doctor import doctor
+from coevolve.commands.doctor import machine
 from coevolve.rewards.sandbox import Program, Sandbox
 from coevolve.rewards.sandbox import isolation as module
 from coevolve.rewards.sandbox.isolation import Isolation, choose
@@ -135,14 +135,14 @@ def test_servers_that_do_not_start(monkeypatch):
 
 
 def test_the_doctor_tells_each_level():
-    lines = doctor()
+    lines = machine()
     assert [line.split()[1].rstrip(":") for line in lines if line.startswith("sandbox ")] == ["bubblewrap", "plain"]
     assert lines[0].startswith("versions: python 3.")
     assert [line for line in lines if line.startswith("data: COEVOLVE_DATA")] != []
 
 
 def test_the_doctor_tells_each_extra_in_one_line():
-    there, lacking = doctor()[-2:]
+    there, lacking = machine()[-2:]
     assert "fast (numba " in there
     assert lacking.startswith("extras not here")
     assert "peers" not in there + lacking
