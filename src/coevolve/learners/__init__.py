@@ -54,7 +54,7 @@ def fsdp(
         )
     from coevolve.learners.sharded import ShardedLearner, starter
 
-    return ShardedLearner(name, spec, starter(spec.device, ranks, cluster, deadline), **how)
+    return ShardedLearner(name, spec, starter(spec.device, ranks, cluster, cluster == TORCHRUN, deadline), **how)
 
 
 LEARNERS: Mapping[str, Callable[..., Learner]] = {"fsdp": fsdp}

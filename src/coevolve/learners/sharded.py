@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from coevolve.interfaces import Published
-from coevolve.learners import TORCHRUN, shard
+from coevolve.learners import shard
 from coevolve.learners.gate import check_lengths
 from coevolve.models.load import device_of, load_tokenizer
 from coevolve.models.spec import PolicySpec
@@ -164,12 +164,12 @@ def _beside() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="coevolve-", ignore_cleanup_errors=True)
 
 
-def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> StartRanks:
-    """Return a function that starts ``ranks`` ranks for a policy whose spec names this device. cluster: as in ``fsdp``:
-    on this machine, in the processes that torchrun has launched, or on a Ray cluster."""
+def starter(device: str, ranks: int, cluster: str | None, launched: bool, seconds: float) -> StartRanks:
+    """Return a function that starts ``ranks`` ranks for a policy whose spec names this device: on this machine, in the
+    processes that torchrun has launched, or on a Ray cluster."""
     named = device.split(":")[0]  # the number counts the machine's GPUs, and a process may see only one of them
-    if cluster is None or cluster == TORCHRUN:
-        kind_of = Here if cluster is None else Launched
+    if launched or cluster is None:
+        kind_of = Launched if launched else Here
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
     from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
 
