@@ -39,11 +39,12 @@ from typing import Any
 
 import peers_report as report
 import torch
-from peers_account import Account, Load, cores, peak_mib
+from peers_account import Account, Load, peak_mib
 from peers_limits import Machine, limits, measure
 from peers_work import SIZES, Case, save_model
 from transformers import AutoConfig
 
+from coevolve.runtime.cores import cores
 from coevolve.runtime.processor import bfloat16_by
 
 OURS, OURS_BF16, TRL, COMLRL = "ours", "ours bf16", "trl", "comlrl"

@@ -105,11 +105,6 @@ class OptimiserSteps:
 STEPS = OptimiserSteps()
 
 
-def cores() -> int:
-    """Cores that this process may use. Not torch's default, which OMP_NUM_THREADS=1 of a development shell would be."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Load:
     """Cores that others keep busy while this process and those it has started work; nan where there is no /proc."""
 

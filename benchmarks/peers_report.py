@@ -11,6 +11,8 @@ from typing import Any
 from peers_account import Account
 from peers_work import Case
 
+from coevolve.report.wording import table_rows
+
 BF16 = "bf16"
 """In a contender's name: its limit is that of bfloat16."""
 
@@ -152,5 +154,4 @@ def quiet() -> None:
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [list(header), ["---"] * len(header), *map(list, lines)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return table_rows([header, ["---"] * len(header), *lines])

@@ -25,11 +25,13 @@ from statistics import median
 
 import numpy as np
 import torch
-from peers_account import Load, cores, peak_mib
+from peers_account import Load, peak_mib
 from peers_limits import Shape
 from peers_ours import Ours
 from peers_report import markdown, quiet
 from peers_work import SIZES, Case, save_model
+
+from coevolve.runtime.cores import cores
 
 AXES: dict[str, tuple[object, ...]] = {
     "agents": (1, 2, 4, 8),

@@ -12,7 +12,6 @@ to MAGRPO's with a bootstrap's standard error over pairs. All these rules have t
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +28,7 @@ from coevolve.measure import Clock
 from coevolve.plays import resampled, rounds
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.rollout import pay, rollout
+from coevolve.runs.environment import processor
 from coevolve.trainer import Trainer, batch_of
 from coevolve.types import Algorithm, Case, Episode, Lesson, Row
 
@@ -136,15 +136,6 @@ def ratios(one: Found, plain: Found) -> list[str]:
     error = float((scale * one.halves[drawn].mean(1) / plain.halves[drawn].mean(1)).std())
     prices = (one.responses / plain.responses, one.rewards / plain.rewards)
     return [f"{price * ratio:.2f} ± {price * error:.2f}" for price in prices]
-
-
-def processor() -> str:
-    """What computes, as the system calls it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,13 @@ from coevolve.report.section import Plot, Series
 
 
 def line(step, reward=1.0, kl=0.5):
-    return {"step": step, "cast": {"solo": "ann"}, "reward": reward, "kl": kl, "objective": reward - 0.3 * kl} | {
-        f"agents/{name}/{key}": reward for name in ("ann", "bob") for key in ("reward", "kl", "objective")
-    }
+    return {
+        "step": step,
+        "cast": {"first": "ann", "second": "bob"},
+        "reward": reward,
+        "kl": kl,
+        "objective": reward - 0.3 * kl,
+    } | {f"agents/{name}/{key}": reward for name in ("ann", "bob") for key in ("reward", "kl", "objective")}
 
 
 def write_run(folder, steps=5, **values):

@@ -75,6 +75,15 @@ def test_a_collapse_is_dated_in_noise():
     assert found(ann__entropy=list(edge(2.0, 0.1, 41) * noise)) == [("entropy fell", "ann", 41)]
 
 
+def test_a_critic_that_nobody_plays_is_no_agent():
+    """Its gradients have a scale of their own."""
+    norms = {"ann__grad_norm": [0.5] * 20, "bob__grad_norm": [0.6] * 20, "judge__grad_norm": [40.0] * 20}
+    assert found(cast=[{"main": "ann", "aux": "bob"}] * 20, **norms) == []
+    assert {one[1] for one in found(cast=[{"main": "ann", "aux": "bob", "judge": "judge"}] * 20, **norms)} == {
+        "ann", "bob"
+    }  # fmt: skip
+
+
 def healthy(seed, steps):
     """A run that learns, with the noise that random lengths and small batches make."""
     rng, t = np.random.default_rng(seed), np.linspace(0, 1, steps)

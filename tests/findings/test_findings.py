@@ -12,6 +12,7 @@ from coevolve.report.runs import find
 from coevolve.report.section import Section
 
 AGENT = {"ann__reward": [1.0, 2.0], "ann__grad_norm": [2.0, 1.0], "ann__entropy": [2.0, 1.0]}
+CAST = {"pioneer": "ann", "observer": "bob"}
 COSTS = {"turns": [8, 8], "ann__updates": [1, 1], "kl": [0.0, 1.0], "objective": [1.0, 1.0]}
 
 
@@ -55,13 +56,6 @@ def test_runs_of_two_tasks_are_not_compared():
     assert groups.sentence.startswith("Not compared: these runs learn game and sentiment, whose rewards")
 
 
-def test_a_run_whose_last_reward_is_not_known_is_neither_the_best_nor_the_worst():
-    runs = [run("low-0", reward=[1.0]), run("none-0", reward=[None]), run("high-0", reward=[3.0])]
-    for order in (runs, runs[::-1], [runs[1], runs[0], runs[2]]):
-        said = findings(order)[0].sentence
-        assert said.startswith("Reward: high-0 went from 3.00 to 3.00; low-0 went from 1.00 to 1.00.")
-
-
 def test_the_summary_holds_the_ends_of_every_metric():
     steps = {"reward": [0.0] * 10 + [3.0] * 8 + [1.0, 2.0], "kl": [0.0] * 18 + [4.0, 6.0]}  # means of two steps
     more = {"time__step": [1.0] * 19 + [21.0], "tokens_per_second": [10.0] * 19 + [30.0], "length": [5.0] * 20}
@@ -89,6 +83,12 @@ def test_gradient_norms_are_shares_of_the_largest():
     section = next(s for s in findings([run("a-0", reward=[1.0, 1.0], **norms)]) if s.id == "gradients")
     assert section.rows == [("a-0", "ann", 1.0, 0.25), ("a-0", "bob", 4.0, 1.0)]
     assert "The largest ratio is 4.00 (bob against ann in a-0)." in section.sentence
+
+
+def test_gradient_norms_are_those_of_the_policies_that_play():
+    norms = {"ann__grad_norm": [0.5], "bob__grad_norm": [2.0], "judge__grad_norm": [40.0]}
+    section = next(s for s in findings([run("a-0", reward=[1.0], cast=[CAST], **norms)]) if s.id == "gradients")
+    assert section.rows == [("a-0", "ann", 0.5, 0.25), ("a-0", "bob", 2.0, 1.0)]
 
 
 def test_curves_of_gradient_norms_are_thinned_where_steps_are_many(monkeypatch):

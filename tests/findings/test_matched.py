@@ -4,7 +4,7 @@ import pytest
 from hand_made import recipe, run
 
 from coevolve.report.findings.arms import arms
-from coevolve.report.findings.matched import KL, SAMPLES, UPDATES, costs, match, section
+from coevolve.report.findings.matched import KL, SAMPLES, match, section
 
 
 def pair(first, second):
@@ -31,22 +31,10 @@ def test_rewards_are_read_at_the_same_number_of_samples():
 
 def test_a_mean_over_steps_has_cost_what_was_spent_when_it_ended():
     """Of 20 steps a mean is over two: the first is known after step 1, when two steps were paid for."""
-    rewards, two = [float(i) for i in range(20)], [2] * 20
-    groups = arms([run("a-0", 0, recipe(0), reward=rewards, turns=[10] * 20, ann__updates=two)])
-    for axis, each in ((SAMPLES, 10), (UPDATES, 2)):
-        found = match(axis, groups)
-        assert (found.grid[0], found.grid[-1]) == (2 * each, 20 * each)
-        assert found.rewards["a"][0][[0, -1]].tolist() == [0.5, 18.5]
-
-
-def test_gradient_steps_are_summed_over_agents_some_of_which_rest():
-    groups = pair(
-        {"reward": [0.0, 1.0], "ann__updates": [4, 4], "bob__updates": [4, None]},
-        {"reward": [0.0, 6.0], "ann__updates": [6, 6]},
-    )
-    found = match(UPDATES, groups)
-    assert (found.grid[0], found.grid[-1]) == (8.0, 12.0)  # a: 8, 12; b: 6, 12
-    assert found.rewards["b"][0][0] == pytest.approx(2.0)
+    rewards = [float(i) for i in range(20)]
+    found = match(SAMPLES, arms([run("a-0", 0, recipe(0), reward=rewards, turns=[10] * 20)]))
+    assert (found.grid[0], found.grid[-1]) == (20, 200)
+    assert found.rewards["a"][0][[0, -1]].tolist() == [0.5, 18.5]
 
 
 def test_the_reward_at_a_kl_is_that_of_the_first_time():
@@ -68,25 +56,6 @@ def test_seeds_make_a_band():
     assert found.rows[-1] == (20.0, "a", 3, 2.0, 1.0, 3.0)
     (series,) = found.plot.series
     assert (series.y[-1], series.low[-1], series.high[-1]) == (2.0, 1.0, 3.0)
-
-
-def test_samples_and_gradient_steps_in_proportion_are_one_axis():
-    def both(updates):
-        groups = pair(
-            {"reward": [0.0, 1.0], "turns": [8, 8], "ann__updates": [2, 2]},
-            {"reward": [0.0, 2.0], "turns": [8, 8], "ann__updates": updates},
-        )
-        return [found.axis.title for found in costs(groups)]
-
-    assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward against KL"]
-    assert both([9, 9]) == both([4, 4])
-    assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward against KL"]
-
-
-def test_constant_rewards_do_not_put_other_gradient_steps_in_proportion():
-    same = {"reward": [1.0, 1.0], "turns": [8, 8]}
-    found = costs(pair({**same, "ann__updates": [1, 1]}, {**same, "ann__updates": [1, 3]}))
-    assert [one.axis.title for one in found[:2]] == ["Reward at equal samples", "Reward at equal gradient steps"]
 
 
 def test_runs_without_a_cost_are_left_out_by_name():

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from coevolve.report.page import columns as module
+from coevolve.report.page.build import _unique
 from coevolve.report.page.columns import columns
 from coevolve.report.runs import Run
 
@@ -27,6 +28,17 @@ def test_axes_are_summed_up_and_changes_of_the_cast_are_found():
         {"cast": b, "steps": 2, "turns": 14, "updates": 8},
     ]
     assert (found["every"], found["written"]) == (1, 3)
+
+
+def test_gradient_steps_are_those_of_the_policies_that_play():
+    lines = [{"step": 0, "cast": {"p": "ann"}, "agents/ann/updates": 2, "agents/judge/updates": 5}]
+    [found] = columns([run(lines)])
+    assert found["updates"] == [2]
+    assert found["columns"]["agents/judge/updates"] == [5]
+
+
+def test_names_that_runs_share_are_numbered():
+    assert _unique(["a", "a (2)", "a", "b"]) == ["a", "a (2)", "a (3)", "b"]
 
 
 def test_long_runs_are_thinned_and_say_so(monkeypatch):

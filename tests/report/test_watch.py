@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from until import until
 
-from coevolve.report.watch import serving, watch
+from coevolve.report.watch import _signature, serving, watch
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +99,15 @@ def test_a_broken_file_beside_the_metrics_is_named_and_the_page_stays(tmp_path):
         step(run, 1)
         found = until_told(address)
         assert "diagnostics.json" in found
+
+
+def test_a_file_that_is_deleted_while_it_is_looked_at_is_left_out(tmp_path):
+    step(tmp_path, 0)
+    before = _signature([tmp_path])
+    (tmp_path / "eval.json").symlink_to("nowhere")  # listed, and gone when it is asked for its size
+    assert _signature([tmp_path]) == before
+    (tmp_path / "nowhere").write_text("{}")
+    assert _signature([tmp_path]) != before
 
 
 def until_told(address):

@@ -7,7 +7,6 @@ import pytest
 from made_up import result, row
 
 from coevolve.study.measures import (
-    AXES,
     Budget,
     _updates,
     along,
@@ -98,7 +97,7 @@ def test_a_budget_of_updates_by_hand():
 
 def test_who_does_not_say_what_it_spent_is_not_measured_there():
     silent, known = result("a", 0, reward=[0, 1]), result("b", 0, reward=[0, 1], ann__updates=[4, 4])
-    assert math.isnan(spent(silent, AXES["updates"]))
+    assert math.isnan(spent(silent, "updates"))
     assert not same_cost(silent, known, "updates")
     assert math.isnan(amount(silent, "end reward", budget_of(silent, known, "updates")))
 
@@ -128,7 +127,7 @@ def test_at_equal_kl():
     far = result("b", 0, reward=[0, 4], kl=[0, 4])
     budget = budget_of(near, far, "kl")
     assert [amount(one, "end reward", budget) for one in (near, far)] == [4, 2]
-    assert budget == Budget(AXES["kl"], 2)
+    assert budget == Budget("kl", 2)
     beyond = result("b", 1, reward=[1, 4], kl=[3, 4])
     assert math.isnan(amount(beyond, "end reward", budget_of(near, beyond, "kl")))  # nothing is extrapolated
 

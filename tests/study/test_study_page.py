@@ -1,5 +1,6 @@
 """Pictures and page of made-up results: the numbers by hand, and files that are read by others' parsers."""
 
+import math
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -137,6 +138,20 @@ def test_a_figure_without_results_is_left_out(book):
     assert drawn(book, {}) == []
 
 
+@pytest.mark.parametrize("draws", ["ends", "curve", "runs"])
+def test_what_no_run_knows_is_not_drawn(book, draws):
+    """The curve of a metric that was null at every step."""
+    unknown = {seed: result("a", seed, reward=[0.0, 0.5], kl=[math.nan, math.nan]) for seed in (0, 1)}
+    known = {0: result("b", 0, reward=[0.0, 0.25], kl=[0.0, 1.0])}
+    lines = {name: {"arm": name, "x": "kl", "y": "reward"} for name in ("a", "b")}
+    book = with_figure(book, draws=draws, lines=lines)
+    assert drawn(book, {"p": {"a": unknown}}) == []
+    (one,) = drawn(book, {"p": {"a": unknown, "b": known}})
+    assert [series.name for series in one.plot.series] == ["b"]
+    assert one.rows == [["a", "a", "2", "– [–, –]", "0.500 [0.500, 0.500]"], ["b", "b", "1", "1.00", "0.250"]]
+    assert svg(one.plot, "t", one.says).endswith("</svg>\n")
+
+
 def test_a_page_in_both_forms(book):
     kept = pairs([0.2] * 12, kl=[0.0, 1.0, 1.0, 1.0, 1.0])
     for arm in ("b",):
@@ -224,5 +239,17 @@ def test_cells_of_tables_cannot_break_them():
     assert "| a\\|b | c<br>d |" in text
     assert "![a picture](page-x.svg)" in text
     text = layout.html("T", "intro", [chapter])
-    assert '<ul><li>a</li><li>b</li></ul><p><code>c</code> &lt; <a href="#e">d</a></p>' in text
-    assert "<td>c<br>d</td>" in text
+    assert '<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n<p><code>c</code> &lt; <a href="#e">d</a></p>' in text
+    assert "<td>a|b</td>\n<td>c<br>d</td>" in text
+    assert '<div class="wide" tabindex="0"><svg/></div>' in text
+
+
+def test_tags_in_texts_are_shown_as_text():
+    section = Section("x", "<b>X</b>", '<script>x</script> [d](javascript:x) <img src="y">', ("<i>",), [["<script>"]])
+    text = layout.html("<b>T</b>", "<style>", [Chapter(section)])
+    assert text.startswith("<!doctype html>")
+    page = text.partition("</style>")[2]
+    assert "<title>&lt;b&gt;T&lt;/b&gt;</title>" in text
+    assert "<p>&lt;script&gt;x&lt;/script&gt; [d](javascript:x) &lt;img src=&quot;y&quot;&gt;</p>" in page
+    assert '<h2 id="&lt;b&gt;x&lt;/b&gt;">&lt;b&gt;X&lt;/b&gt;</h2>' in page
+    assert "<th>&lt;i&gt;</th>" in page and "<td>&lt;script&gt;</td>" in page

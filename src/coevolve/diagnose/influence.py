@@ -10,14 +10,13 @@ Letters: A agents; P, M, U as in ``paired``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from coevolve import noise
-from coevolve.diagnose.paired import Numbers, interval, units
+from coevolve.diagnose.paired import Numbers, units, with_interval
 from coevolve.diagnose.scene import Row, Scene, condition, played_or_not
 from coevolve.interfaces import TurnSource, context
 from coevolve.types import Asked, PolicyName, Role, Say, Turn
@@ -99,26 +98,11 @@ def total_effects(base_PM: Numbers, redrawn_APM: Numbers) -> list[Row]:
     within_PM = (from_first_PM - from_first_PM.mean(1, keepdims=True)) ** 2 * members / (members - 1)
     # The mean of the first A columns over that of the last is the total effect.
     columns_CU = np.stack([*(units((base_PM - one_PM) ** 2 / 2) for one_PM in redrawn_APM), units(within_PM)])
-    return [
-        _estimate("effect", columns_CU, partial(_effect, agent=agent))
-        | _estimate("share", columns_CU, partial(_share, agent=agent))
-        for agent in range(len(redrawn_APM))
-    ]
+    return [_of_agent(agent, columns_CU) for agent in range(len(redrawn_APM))]
 
 
-def _effect(means_CR: Numbers, agent: int) -> Numbers:
-    found: Numbers = means_CR[agent] / means_CR[-1]
-    return found
-
-
-def _share(means_CR: Numbers, agent: int) -> Numbers:
-    found: Numbers = means_CR[agent] / means_CR[:-1].sum(0)
-    return found
-
-
-def _estimate(name: str, columns_CU: Numbers, of: Callable[[Numbers], Numbers]) -> Row:
-    """Return a function of the columns' means, and its interval."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = float(of(columns_CU.mean(1)))
-    low, high = interval(columns_CU, of)
-    return {name: found, f"{name}_low": low, f"{name}_high": high}
+def _of_agent(agent: int, columns_CU: Numbers) -> Row:
+    return {
+        **with_interval("effect", columns_CU, lambda means_CR: means_CR[agent] / means_CR[-1]),
+        **with_interval("share", columns_CU, lambda means_CR: means_CR[agent] / means_CR[:-1].sum(0)),
+    }

@@ -52,3 +52,14 @@ def interval(columns_CU: Numbers, of: Callable[[Numbers], Numbers] = _first) -> 
         return math.nan, math.nan
     low, high = np.quantile(found_R, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     return float(low), float(high)
+
+
+def with_interval(name: str, columns_CU: Numbers, of: Callable[[Numbers], Numbers]) -> dict[str, float]:
+    """Return a function of the columns' means under this name, and its interval as ``<name>_low`` and ``<name>_high``.
+
+    of: means [C, R] -> [R]. NaN where the function divides by zero.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = float(of(columns_CU.mean(1, keepdims=True))[0])
+    low, high = interval(columns_CU, of)
+    return {name: found, f"{name}_low": low, f"{name}_high": high}

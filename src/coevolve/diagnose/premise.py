@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from coevolve.diagnose.messages import Misheard, blank
-from coevolve.diagnose.paired import Numbers, interval
+from coevolve.diagnose.paired import Numbers, with_interval
 from coevolve.diagnose.scene import Row, Scene
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import choose
@@ -69,19 +69,12 @@ def estimated(r1_PM: Numbers, r2_PM: Numbers, empty_PM: Numbers) -> Row:
     of_slope_CP = np.stack([(centred_PM * r2_PM).sum(1), (centred_PM**2).sum(1)])
     of_gain_CP = np.stack([r2_PM.mean(1), r1_PM.mean(1), empty_PM.mean(1)])
     return {
-        **_with_interval("slope", of_slope_CP, lambda means_CR: means_CR[0] / means_CR[1]),
-        **_with_interval("gain", of_gain_CP, lambda means_CR: means_CR[0] - np.maximum(means_CR[1], means_CR[2])),
+        **with_interval("slope", of_slope_CP, lambda means_CR: means_CR[0] / means_CR[1]),
+        **with_interval("gain", of_gain_CP, lambda means_CR: means_CR[0] - np.maximum(means_CR[1], means_CR[2])),
         "alone": float(r1_PM.mean()),
         "heard": float(r2_PM.mean()),
         "empty": float(empty_PM.mean()),
     }
-
-
-def _with_interval(name: str, columns_CP: Numbers, of: Any) -> Row:
-    low, high = interval(columns_CP, of)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(of(columns_CP.mean(1, keepdims=True))[0])
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def _paid(scene: Scene, first: str, second: str) -> tuple[Numbers, Numbers]:

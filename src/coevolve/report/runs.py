@@ -45,8 +45,11 @@ class Run:
 
     @cached_property
     def policies(self) -> list[str]:
-        """All policies that took a turn."""
-        return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
+        """All policies with metrics that played a role at some step: no critic or judge, whose gradients and updates
+        are on a scale of their own. All with metrics, where no cast was recorded."""
+        named = dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/"))
+        played = {policy for _, policy in self.seats}
+        return [policy for policy in named if policy in played or not played]
 
     @cached_property
     def seats(self) -> set[tuple[str, str]]:
@@ -63,7 +66,7 @@ class Run:
         """The roles that heard something in any of these dialogues."""
         return {turn["role"] for turns in self._dialogues for turn in turns if turn["heard"]}
 
-    @property
+    @cached_property
     def _dialogues(self) -> list[list[dict[str, Any]]]:
         return [record["turns"] for record in read_lines(RunDir(self.path).samples)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.report.wording import table_rows
+from coevolve.report.wording import table_cell, table_rows
 
 NONE = "none"
 _PROJECT = "coevolve"
@@ -167,11 +167,7 @@ def _rows(step: int, sample: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _markdown(rows: Sequence[Sequence[Any]]) -> str:
-    return table_rows(map(_cell, line) for line in (_COLUMNS, ["---"] * len(_COLUMNS), *rows))
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", "<br>")
+    return table_rows(map(table_cell, line) for line in (_COLUMNS, ["---"] * len(_COLUMNS), *rows))
 
 
 TRACKERS: dict[str, tuple[str, Opener]] = {

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -95,7 +95,11 @@ def _signature(paths: Sequence[Path]) -> str:
     """Return a hash that changes whenever a file of a run changes."""
     folders = [folder for path in paths for folder in _folders(path)]
     files = sorted(file for folder in folders for ending in ("json", "jsonl") for file in folder.glob(f"*.{ending}"))
-    stats = [(str(file), found.st_size, found.st_mtime_ns) for file in files for found in [file.stat()]]
+    stats = []
+    for file in files:
+        with suppress(FileNotFoundError):  # deleted since it was listed
+            found = file.stat()
+            stats.append((str(file), found.st_size, found.st_mtime_ns))
     return hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:16]
 
 

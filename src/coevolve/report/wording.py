@@ -51,6 +51,11 @@ def many(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def table_cell(value: object) -> str:
+    """Return a value for a cell of a Markdown table: bars escaped, breaks of lines as ``<br>``."""
+    return str(value).replace("|", "\\|").replace("\n", "<br>")
+
+
 def table_rows(lines: Iterable[Iterable[str]]) -> str:
     """Return lines of cells, whose Markdown marks are escaped already, as rows of a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -50,14 +50,13 @@ class Margin(_Strict):
     size: float
     unit: Literal["", " %", " sd"]
 
-    def __str__(self) -> str:
-        return f"{self.size:g}{self.unit}"
 
-
-def _margin(text: str) -> str:
-    if not _MARGIN.fullmatch(text):
+def _margin(written: object) -> dict[str, Any]:
+    """Return the size and the unit of a margin as a claims file has it: ``0.02``, ``10 %``, ``0.1 sd``."""
+    text = str(written)
+    if not (found := _MARGIN.fullmatch(text)):
         raise ValueError(f"margin {shown(text)}: want a number ('0.02'), a share ('10 %') or deviations ('0.1 sd')")
-    return text
+    return {"size": float(found[1]), "unit": found[2] or ""}
 
 
 class Arm(_Strict):
@@ -96,7 +95,7 @@ class Comparison(_Strict):
     measure: Annotated[str, AfterValidator(check_measure)]
     than_measure: Annotated[str, AfterValidator(check_measure)] | None = None
     direction: Direction
-    margin: Annotated[str, BeforeValidator(str), AfterValidator(_margin)]
+    margin: Annotated[Margin, BeforeValidator(_margin)]
     matched: Matching
 
     @property
@@ -112,13 +111,6 @@ class Comparison(_Strict):
     def meets(self, arms: Collection[str]) -> bool:
         """Return whether ``than`` consists of these arms only, compared at equal responses."""
         return self.matched == "responses" and set(self.sides[1]) <= set(arms)
-
-    @property
-    def counts(self) -> Margin:
-        """The parsed margin."""
-        found = _MARGIN.fullmatch(self.margin)
-        assert found
-        return Margin.model_validate({"size": float(found[1]), "unit": found[2] or ""})
 
     @model_validator(mode="after")
     def _two_sides(self) -> Comparison:

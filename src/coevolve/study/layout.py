@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import html as escaping
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
+
+from markdown_it import MarkdownIt
 
 from coevolve.report.section import Section
-from coevolve.report.wording import table_rows
+from coevolve.report.wording import table_cell, table_rows
 
 BREAK = "\n"  # a line break within a table cell
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-_CODE = re.compile(r"`([^`]+)`")
-_BOLD = re.compile(r"\*\*([^*]+)\*\*")
+_RENDERER = MarkdownIt("commonmark", {"html": False}).enable("table")
+_ESCAPED_BREAK = "&lt;br&gt;"  # what the renderer makes of a break within a cell
+_HEADING = re.compile(r"<(h[23])>([^<]*)</h[23]>")
+_IMAGE = re.compile(r'<p><img src="([^"]*)"[^>]*></p>')
+_WIDE = '<div class="wide" tabindex="0">'
 _STYLE = """\
 :root{color-scheme:light dark;--page:#fff;--ink:#1c2230;--line:#dfe3ea;--head:#f3f5f8;--link:#1f5fd0}
 @media(prefers-color-scheme:dark){
@@ -65,53 +69,29 @@ def markdown(title: str, intro: str, chapters: Sequence[Chapter], page: str) -> 
 
 
 def html(title: str, intro: str, chapters: Sequence[Chapter]) -> str:
-    """Return the page as one HTML file that includes its pictures; only the files it links to lie elsewhere."""
-    parts = [f"<h1>{_inline(title)}</h1>{_paragraphs(intro)}"]
-    for chapter in chapters:
-        parts.append(_html(chapter.section, "h2"))
-        for one in chapter.inner:
-            picture = chapter.pictures.get(one.id)
-            parts.append(_html(one, "h3", picture.svg if picture else ""))
+    """Return the page as one HTML file, made of its Markdown, with the pictures in it; only the files it links to lie
+    elsewhere. Tags in the page's texts are shown as text."""
+    drawn = {picture_name("", id): one.svg for chapter in chapters for id, one in chapter.pictures.items()}
+    found = _RENDERER.render(markdown(title, intro, chapters, ""))
+    found = _HEADING.sub(_with_id, found.replace(_ESCAPED_BREAK, "<br>"))
+    found = _IMAGE.sub(lambda image: f"{_WIDE}{drawn[image[1]]}</div>" if image[1] in drawn else image[0], found)
+    found = found.replace("<table>", f"{_WIDE}<table>").replace("</table>", "</table></div>")
     return (
         '<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">'
-        f"<title>{escaping.escape(title)}</title><style>{_STYLE}</style>\n" + "\n".join(parts) + "\n</html>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style>\n{found}</html>\n"
     )
+
+
+def _with_id(heading: re.Match[str]) -> str:
+    """Return a heading with the id that links to it have in Markdown: ``k1`` for a claim K1."""
+    tag, text = heading.groups()
+    return f'<{tag} id="{text.lower().replace(" ", "-")}">{text}</{tag}>'
 
 
 def _markdown(section: Section, hashes: str) -> list[str]:
     parts = [f"{hashes} {section.title}\n\n{section.sentence}".rstrip()]
     if section.rows:
         rule = ["---"] * len(section.columns)
-        rows = [[str(cell).replace("|", "\\|").replace(BREAK, "<br>") for cell in row] for row in section.rows]
+        rows = [map(table_cell, row) for row in section.rows]
         parts.append(table_rows([section.columns, rule, *rows]))
     return parts
-
-
-def _html(section: Section, tag: str, svg: str = "") -> str:
-    parts = [f'<{tag} id="{section.id}">{_inline(section.title)}</{tag}>{_paragraphs(section.sentence)}']
-    if svg:
-        parts.append(f'<div class="wide" tabindex="0">{svg}</div>')
-    if section.rows:
-        head = "".join(f"<th>{_inline(title)}</th>" for title in section.columns)
-        rows = "".join(f"<tr>{''.join(f'<td>{_inline(str(c))}</td>' for c in row)}</tr>" for row in section.rows)
-        parts.append(f'<div class="wide" tabindex="0"><table><tr>{head}</tr>{rows}</table></div>')
-    return "\n".join(parts)
-
-
-def _paragraphs(text: str) -> str:
-    """Return the text as HTML paragraphs; a block whose lines all begin with a dash becomes a list."""
-    found = []
-    for block in filter(None, text.split("\n\n")):
-        lines = block.split("\n")
-        if all(line.startswith("- ") for line in lines):
-            found.append(f"<ul>{''.join(f'<li>{_inline(line[2:])}</li>' for line in lines)}</ul>")
-        else:
-            found.append(f"<p>{_inline(block)}</p>")
-    return "".join(found)
-
-
-def _inline(text: str) -> str:
-    """Return Markdown links, code and bold, and the line breaks of a cell, as HTML."""
-    found = escaping.escape(text, quote=False)
-    found = _CODE.sub(r"<code>\1</code>", _LINK.sub(r'<a href="\2">\1</a>', found))
-    return _BOLD.sub(r"<b>\1</b>", found).replace(BREAK, "<br>")

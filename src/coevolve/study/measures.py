@@ -37,7 +37,7 @@ from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.report.findings.curves import column, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.frontier import BEYOND, hypervolume
-from coevolve.report.findings.matched import KL, SAMPLES, Axis, curve
+from coevolve.report.findings.matched import KL, SAMPLES, Spent, curve
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
 from coevolve.study.results import Result
@@ -63,38 +63,29 @@ def _smoothed_updates(run: Run) -> Floats:
     return _updates(run)[window(len(run.lines)) - 1 :]
 
 
-UPDATES = Axis(
-    "updates",
-    "Reward at equal optimiser steps of a policy",
-    "optimiser steps of a policy",
-    "reward at {} optimiser steps",
-    True,
-    "do not count their optimiser steps",
-    _smoothed_updates,
-)
-
-AXES: Mapping[str, Axis] = {"responses": SAMPLES, "updates": UPDATES, "kl": KL}
+SPENT: Mapping[str, Spent] = {"responses": SAMPLES.spent, "updates": _smoothed_updates, "kl": KL.spent}
+"""The costs that two runs can be matched on: name -> function of a run, its cost after each smoothed step."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on an axis of cost: runs are measured up to ``most``."""
+    """A limit of a cost, a key of ``SPENT``: runs are measured up to ``most``."""
 
-    axis: Axis
+    cost: str
     most: float
 
 
 def _end(run: Run, key: str, budget: Budget | None) -> float:
     if budget is None:
         return float(smooth(column(run, key))[-1])
-    cost, value = curve(budget.axis, run, key)
+    cost, value = curve(SPENT[budget.cost], run, key)
     return float(np.interp(budget.most, cost, value, left=math.nan)) if len(cost) else math.nan
 
 
 def _mean(run: Run, key: str, budget: Budget | None) -> float:
     values = column(run, key)
     if budget is not None:
-        cost = np.cumsum(column(run, "turns")) if budget.axis is SAMPLES else _updates(run)
+        cost = np.cumsum(column(run, "turns")) if budget.cost == "responses" else _updates(run)
         values = values[cost <= budget.most * (1 + _SAME)]
     return float(mean(values)) if len(values) else math.nan
 
@@ -206,24 +197,24 @@ def spread(result: Result) -> float:
     return float(error) * math.sqrt(result.problems) if error is not None else math.nan
 
 
-def spent(result: Result, axis: Axis) -> float:
-    """Return the total cost of a run on an axis; of KL, the largest that the run reached."""
-    cost, _ = curve(axis, result.run)
-    return float(cost[-1]) if len(cost) else math.nan
+def spent(result: Result, cost: str) -> float:
+    """Return the total cost of a run, of a kind in ``SPENT``; of KL, the largest that the run reached."""
+    found, _ = curve(SPENT[cost], result.run)
+    return float(found[-1]) if len(found) else math.nan
 
 
 def budget_of(one: Result, other: Result, matching: str) -> Budget | None:
     """Return the budget that both runs reached; None where nothing is matched."""
-    if matching not in AXES:
+    if matching not in SPENT:
         return None
-    return Budget(AXES[matching], min(spent(one, AXES[matching]), spent(other, AXES[matching])))
+    return Budget(matching, min(spent(one, matching), spent(other, matching)))
 
 
 def same_cost(one: Result, other: Result, matching: str) -> bool:
     """Return whether both runs spent the same in the end; True where nothing is matched."""
-    if matching not in AXES:
+    if matching not in SPENT:
         return True
-    a, b = (spent(result, AXES[matching]) for result in (one, other))
+    a, b = (spent(result, matching) for result in (one, other))
     return abs(a - b) <= _SAME * max(a, b)
 
 

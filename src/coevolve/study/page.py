@@ -7,6 +7,7 @@ at the end the details of each claim and run. ``layout`` turns it into files.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -249,21 +250,20 @@ def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
 def _comparison(found: Found, several: bool) -> list[str]:
     """Return a table row. several: whether the claim's arms have runs on more than one kind of processor, so that the
     row names those of the pairs."""
-    refused = "".join(f"{BREAK}{many(count, 'pair')} refused: {why}" for why, count in _counted(found.refused.values()))
+    refused = "".join(
+        f"{BREAK}{many(count, 'pair')} refused: {why}" for why, count in Counter(found.refused.values()).items()
+    )
     estimate = found.estimate
     return [
         _claimed(found.comparison),
         "–" if found.comparison.matched == "nothing" else found.comparison.matched,
         ("–" if estimate is None else within(*estimate[1:])) + refused,
         number(found.margin),
-        str(len(found.pairs)) + "".join(f"{BREAK}on {name}" for name in _on(found) if several),
+        str(len(found.pairs))
+        + "".join(f"{BREAK}on {name}" for name in dict.fromkeys(found.made_on.values()) if several),
         f"{number(found.p)}, {number(found.adjusted)}" if found.p < 1 else "–",
         found.verdict,
     ]
-
-
-def _on(found: Found) -> list[str]:
-    return list(dict.fromkeys(found.made_on.values()))
 
 
 def _difference(found: Found) -> str:
@@ -282,11 +282,6 @@ def _claimed(one: Comparison) -> str:
         return f"{one.measure}: {ours} {sign} {theirs}"
     than = one.than_measure if one.than is None else f"{one.than_measure} of {theirs}"
     return f"{ours}: {one.measure} {sign} {than}"
-
-
-def _counted(reasons: Any) -> list[tuple[str, int]]:
-    given = list(reasons)
-    return [(why, given.count(why)) for why in dict.fromkeys(given)]
 
 
 def _premise_of(one: Judged) -> str:

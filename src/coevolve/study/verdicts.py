@@ -210,7 +210,7 @@ def _margin(found: Found, spreads: Sequence[float]) -> float:
     """Return the margin in the measure's units; NaN without pairs."""
     if not found.pairs:
         return math.nan
-    counts = found.comparison.counts
-    if counts.unit == " %":
-        return counts.size / 100 * abs(fmean(theirs for _, theirs in found.pairs.values()))
-    return counts.size * (fmean(spreads) if counts.unit == " sd" else 1.0)
+    margin = found.comparison.margin
+    if margin.unit == " %":
+        return margin.size / 100 * abs(fmean(theirs for _, theirs in found.pairs.values()))
+    return margin.size * (fmean(spreads) if margin.unit == " sd" else 1.0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from coevolve.report.runs import Group, Run, grouped
@@ -16,17 +17,24 @@ def arms(runs: Sequence[Run]) -> list[Group]:
     count as two."""
     found: list[Group] = []
     for group in grouped(runs):
-        times: dict[int, list[Run]] = {}
-        for run in group.runs:
-            earlier = sum(other.seed == run.seed for one in times.values() for other in one)
-            times.setdefault(earlier, []).append(run)
-        for one in times.values():
-            name = one[0].name if len(times) > 1 and len(one) == 1 else group.name
-            found.append(Group(_unused(name, [other.name for other in found]), one))
+        parts = once(group.runs, lambda run: run.seed)
+        for one in parts:
+            name = one[0].name if len(parts) > 1 and len(one) == 1 else group.name
+            found.append(Group(unused(name, [other.name for other in found]), one))
     return found
 
 
-def _unused(name: str, used: Sequence[str]) -> str:
+def once(runs: Sequence[Run], key: Callable[[Run], Hashable]) -> list[list[Run]]:
+    """Split the runs into parts in which each value of the key occurs once: a run and its copy count as two."""
+    times: Counter[Hashable] = Counter()
+    parts: dict[int, list[Run]] = {}
+    for run in runs:
+        parts.setdefault(times[key(run)], []).append(run)
+        times[key(run)] += 1
+    return list(parts.values())
+
+
+def unused(name: str, used: Sequence[str]) -> str:
     """Return ``name``, or ``name (2)`` and so on if it is used."""
     names = [name, *(f"{name} ({number})" for number in range(2, len(used) + 2))]
     return next(one for one in names if one not in used)
@@ -47,7 +55,3 @@ def kl_weights(group: Group) -> set[Any]:
 def task(group: Group) -> str:
     """Return the task's name; empty if there is no recipe."""
     return str(setting(group, "task.name") or setting(group, "task") or "")
-
-
-def by_seed(group: Group) -> dict[int, Run]:
-    return {run.seed: run for run in group.runs}

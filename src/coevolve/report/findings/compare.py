@@ -114,7 +114,7 @@ def _settings(groups: Sequence[Group]) -> str:
 
 
 def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
-    """Return the section on the differences of each two groups, in every tested measure that means the same in both."""
+    """Return the section on the differences of each two groups, in every measure that means the same in both."""
     found = _differences(groups, measures)
     rows = [
         (one.measure, f"{one.second} - {one.first}", *one.estimate, one.p, one.adjusted, one.verdict) for one in found
@@ -137,7 +137,7 @@ def _differences(groups: Sequence[Group], measures: Sequence[Measure]) -> list[D
 
 
 def _same_meaning(measure: Measure, first: Group, second: Group) -> bool:
-    return measure.tested and (measure.agree is None or measure.agree[0](first) == measure.agree[0](second))
+    return measure.agree is None or measure.agree[0](first) == measure.agree[0](second)
 
 
 def _between(measure: Measure, first: Group, second: Group) -> list[float]:

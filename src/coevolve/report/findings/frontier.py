@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coevolve.report.findings.alike import ALL_TURNS, Reward
-from coevolve.report.findings.arms import ETA
+from coevolve.report.findings.arms import ETA, once
 from coevolve.report.findings.curves import column, final, start
 from coevolve.report.findings.statistics import estimate
 from coevolve.report.runs import Group, Run, grouped
@@ -132,21 +132,10 @@ def _families(runs: Sequence[Run]) -> list[Group]:
     ]
     found = [(group.name, [known[run.path] for run in group.runs]) for group in grouped(silent)]
     return [
-        Group(f"{name} ({i + 1})" if i else name, one) for name, those in found for i, one in enumerate(_once(those))
+        Group(f"{name} ({i + 1})" if i else name, one)
+        for name, those in found
+        for i, one in enumerate(once(those, lambda run: (run.seed, _eta(run))))
     ]
-
-
-def _once(runs: Sequence[Run]) -> list[list[Run]]:
-    """Split the runs into parts in which each pair of seed and eta occurs once: a run and its copy count as two."""
-    times: dict[tuple[int, str], int] = {}
-    found: list[list[Run]] = []
-    for run in runs:
-        earlier = times.setdefault((run.seed, _eta(run)), 0)
-        if earlier == len(found):
-            found.append([])
-        found[earlier].append(run)
-        times[run.seed, _eta(run)] = earlier + 1
-    return found
 
 
 def _without_eta(run: Run) -> Any:

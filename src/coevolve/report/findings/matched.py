@@ -1,4 +1,4 @@
-"""Reward at equal cost: at the same number of samples or gradient steps, or at the same KL.
+"""Reward at equal cost: at the same number of samples, or at the same KL.
 
 Every run is a curve of its smoothed reward over its cost so far. KL goes up and down, so its curve has the reward when
 the run first reached that KL. Runs are compared at costs that all of them reached, and nothing is extrapolated.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coevolve.report.findings.alike import ALL_TURNS, Reward
-from coevolve.report.findings.curves import column, mean, of_agents, smooth, window
+from coevolve.report.findings.curves import column, mean, smooth, window
 from coevolve.report.findings.statistics import Floats, bootstrap, estimate
 from coevolve.report.runs import Group, Run
 from coevolve.report.section import Plot, Section, Series
@@ -22,11 +22,14 @@ _POINTS = 61  # 4 * 15 + 1, so that the quarters are points of the grid
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
+Spent = Callable[[Run], Floats]
+"""Run -> its cost after each smoothed step, NaN where it is unknown."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """A kind of cost. unit: its name on an axis. at: template for the name of the reward at some cost. adds_up: whether
-    the cost only grows. missing: the text on runs without it. spent: run -> the cost after each smoothed step, NaN
-    where it is unknown."""
+    the cost only grows. missing: the text on runs without it."""
 
     id: str
     title: str
@@ -34,7 +37,7 @@ class Axis:
     at: str
     adds_up: bool
     missing: str
-    spent: Callable[[Run], Floats]
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,6 @@ def _turns(run: Run) -> Floats:
     return np.cumsum(column(run, "turns"))[window(len(run.lines)) - 1 :]
 
 
-def _updates(run: Run) -> Floats:
-    known = [updates for updates in of_agents(run, "updates") if not np.isnan(updates).all()]
-    if not known:
-        return np.full(len(run.lines) - window(len(run.lines)) + 1, np.nan)
-    return np.cumsum(np.nansum(known, axis=0))[window(len(run.lines)) - 1 :]
-
-
 def _kl(run: Run) -> Floats:
     return smooth(column(run, "kl"))
 
@@ -78,15 +74,6 @@ SAMPLES = Axis(
     "do not count their turns",
     _turns,
 )
-UPDATES = Axis(
-    "updates",
-    "Reward at equal gradient steps",
-    "gradient steps of all agents",
-    "reward at {} gradient steps",
-    True,
-    "do not count their gradient steps",
-    _updates,
-)
 KL = Axis(
     "kl",
     "Reward against KL",
@@ -99,13 +86,9 @@ KL = Axis(
 
 
 def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
-    """Match the runs on every axis; samples and gradient steps are one axis where they are proportional."""
-    axes = SAMPLES, UPDATES, replace(KL, spent=lambda run: smooth(column(run, reward.kl)))
-    samples, updates, kl = (match(axis, groups, reward) for axis in axes)
-    if samples.left_out == updates.left_out and _proportional(groups):
-        both = replace(SAMPLES, title="Reward at equal samples, and so at equal gradient steps")
-        return [replace(samples, axis=both), kl]
-    return [samples, updates, kl]
+    """Match the runs on every axis."""
+    axes = SAMPLES, replace(KL, spent=lambda run: smooth(column(run, reward.kl)))
+    return [match(axis, groups, reward) for axis in axes]
 
 
 def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Matched:
@@ -114,7 +97,7 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
     left_out = []
     for group in groups:
         for run in group.runs:
-            cost, paid = curve(axis, run, reward.metric)
+            cost, paid = curve(axis.spent, run, reward.metric)
             if len(cost):
                 curves.setdefault(group.name, {})[run.seed] = cost, paid
             else:
@@ -131,9 +114,9 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
     return Matched(axis, reward, grid, rewards, left_out, alike, caution)
 
 
-def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
+def curve(spent: Spent, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
     """Return the cost and a smoothed metric at the steps where both are known and the cost is the largest so far."""
-    cost, value = axis.spent(run), smooth(column(run, key))
+    cost, value = spent(run), smooth(column(run, key))
     known = ~(np.isnan(cost) | np.isnan(value))
     cost, value = cost[known], value[known]
     before = np.maximum.accumulate(np.concatenate([[-np.inf], cost]))[:-1]
@@ -177,10 +160,3 @@ def _plot(found: Matched) -> Plot:
         low, high = (bound.tolist() for bound in bootstrap(rewards)) if len(rewards) > 1 else (None, None)
         series.append(Series(name, x, mean(rewards, axis=0).tolist(), low, high))
     return Plot(found.axis.unit, f"reward{found.reward.whose}", series)
-
-
-def _proportional(groups: Sequence[Group]) -> bool:
-    """Return whether the ratio of gradient steps to samples is the same at all steps of all runs that record both."""
-    ratios = np.concatenate([_updates(run) / _turns(run) for group in groups for run in group.runs])
-    known = ratios[~np.isnan(ratios)]
-    return len(known) > 0 and bool(np.isclose(known, known[0]).all())

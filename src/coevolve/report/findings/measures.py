@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from coevolve.report.findings.alike import ALL_TURNS, Reward, learners, paying
-from coevolve.report.findings.arms import by_seed, kl_weights, setting
-from coevolve.report.findings.curves import column, final, mean, peak, smooth, start, window
+from coevolve.report.findings.arms import kl_weights, setting
+from coevolve.report.findings.curves import column, final, mean, peak
 from coevolve.report.findings.matched import KL, Matched
 from coevolve.report.runs import Group, Run
 from coevolve.report.wording import and_list, number
@@ -46,13 +46,12 @@ _NOISE: Agree = _noise, "steps, problems or members"
 
 @dataclass(frozen=True)
 class Measure:
-    """A number for each run: group -> seed -> number. tested: whether its differences are tested. left_out: a sentence
-    on runs that were left out although they have the number."""
+    """A number for each run: group -> seed -> number. left_out: a sentence on runs that were left out although they
+    have the number."""
 
     title: str
     values: Mapping[str, Mapping[int, float]]
     agree: Agree | None = None
-    tested: bool = True
     left_out: str = ""
 
 
@@ -66,7 +65,6 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward
         *([_objective(groups, reward)] if reward.priced else []),
         _held_out(groups, reward),
         *(_at_equal(one) for one in matched if len(one.grid) and not one.alike),
-        _half_way(groups, reward),
     ]
     return [measure for measure in found if any(measure.values.values()) or measure.left_out]
 
@@ -82,7 +80,7 @@ def _measure(
     of: Callable[[Run], float],
     agree: Agree | None = None,
 ) -> Measure:
-    values = {group.name: {seed: of(run) for seed, run in by_seed(group).items()} for group in groups}
+    values = {group.name: {run.seed: of(run) for run in group.runs} for group in groups}
     return Measure(title, {name: _finite(seeds) for name, seeds in values.items()}, agree)
 
 
@@ -145,23 +143,3 @@ def _at_equal(found: Matched) -> Measure:
     values = {name: {seed: float(paid[-1]) for seed, paid in seeds.items()} for name, seeds in found.rewards.items()}
     of_all = found.axis.id == KL.id and found.reward.kl == ALL_TURNS.kl
     return Measure(title, values, _SAME_KL if of_all else None)
-
-
-def _half_way(groups: Sequence[Group], reward: Reward) -> Measure:
-    """Return the samples (or steps, if a run does not record its turns) until a run reaches a level that all share:
-    half of the highest rise of any run. Runs that do not reach it have no value."""
-    curves = [column(run, reward.metric) for group in groups for run in group.runs]
-    begin = float(mean(np.array([start(curve) for curve in curves])))
-    level = begin + (float(np.fmax.reduce([peak(curve) for curve in curves])) - begin) / 2
-    counted = not any(np.isnan(column(run, "turns")).any() for group in groups for run in group.runs)
-
-    def spent(run: Run) -> float:
-        paid = column(run, reward.metric)
-        cost = np.cumsum(column(run, "turns") if counted else np.ones(len(paid)))[window(len(paid)) - 1 :]
-        reached = np.flatnonzero((smooth(paid) >= level) & (level > begin))
-        return float(cost[reached[0]]) if len(reached) else np.nan
-
-    unit = "turns sampled" if counted else "steps"
-    title = f"{unit} to reward {number(level)}{reward.whose}, of the seeds that reach it"
-    found = _measure(title, groups, spent)
-    return Measure(found.title, found.values, tested=False)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coevolve.report.findings.alike import Reward, compared
-from coevolve.report.findings.arms import arms, task
+from coevolve.report.findings.alike import unlike
+from coevolve.report.findings.arms import arms
 from coevolve.report.findings.curves import cell, column, final, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
@@ -30,33 +30,13 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 def _summary(runs: Sequence[Run]) -> Section:
     sentence = (
-        f"{_best_and_worst(runs)}Start, peak and final are the first, the largest and "
-        "the last mean over a tenth of the run's steps; KL, r - eta*KL, entropy and length are means over the last "
-        "tenth; seconds are those of the steps, without loading and saving."
+        "Start, peak and final are the first, the largest and the last mean over a tenth of the run's steps; KL, "
+        "r - eta*KL, entropy and length are means over the last tenth; seconds are those of the steps, without loading "
+        "and saving."
     )
+    if unlike(arms(runs)):
+        sentence += " Rewards are means over all turns, which are unlike in these teams."
     return Section("summary", "Summary", sentence, _COLUMNS, [_row(run) for run in runs])
-
-
-def _best_and_worst(runs: Sequence[Run]) -> str:
-    """Return how the best and the worst run's rewards moved, if they can be compared; empty for one run, since the
-    opening has it."""
-    groups = arms(runs)
-    if len(runs) == 1 or len({task(group) for group in groups}) > 1:
-        return ""
-    if (reward := compared(groups)) is None:
-        return "Rewards are means over all turns, which are unlike in these teams. "
-    ends = [run for run in runs if np.isfinite(final(column(run, reward.metric)))]
-    if not ends:
-        return ""
-    ends.sort(key=lambda run: final(column(run, reward.metric)))
-    said = dict.fromkeys(_moved(run, reward) for run in (ends[-1], ends[0]))
-    those = " Those of the table are means over all turns, which are unlike in these teams." if reward.role else ""
-    return f"Reward{reward.whose}: {'; '.join(said)}.{those} "
-
-
-def _moved(run: Run, reward: Reward) -> str:
-    values = column(run, reward.metric)
-    return f"{run.name} went from {number(start(values))} to {number(final(values))}"
 
 
 def _row(run: Run) -> list[Cell]:

@@ -88,7 +88,12 @@ def _plotly() -> str:
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Number runs after the first of the same name: the page tells runs apart by their names."""
-    return [f"{name} ({n})" if (n := names[: i + 1].count(name)) > 1 else name for i, name in enumerate(names)]
+    from coevolve.report.findings.arms import unused
+
+    found: list[str] = []
+    for name in names:
+        found.append(unused(name, found))
+    return found
 
 
 def _about(run: Run, group: str) -> dict[str, Any]:

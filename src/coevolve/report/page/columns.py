@@ -27,7 +27,7 @@ def _columns(run: Run, every: int) -> dict[str, Any]:
     axes: dict[str, list[float]] = {
         "steps": [int(line["step"]) for line in run.lines],
         "turns": _summed(run, ["turns"]),
-        "updates": _summed(run, [key for key in run.keys if key.startswith("agents/") and key.endswith("/updates")]),
+        "updates": _summed(run, [f"agents/{policy}/updates" for policy in run.policies]),
     }
     last = len(run.lines) - 1
     kept = sorted({*range(0, last + 1, every), last})
