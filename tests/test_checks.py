@@ -289,7 +289,7 @@ def test_a_policy_that_never_speaks_learns_from_added_rows(micro_model):
 def test_a_policy_that_plays_no_role_is_refused_before_anything_is_loaded():
     start = PolicySpec("nowhere")
     frozen = dataclasses.replace(start, weights="frozen")
-    with pytest.raises(ValueError, match=r"policies\.bob plays no role; name it in the cast of the first 6 steps or"):
+    with pytest.raises(ValueError, match=r"policies\.bob plays no role; name it in the cast of the first 64 steps or"):
         toy("nowhere", policies={"ann": frozen, "bob": start}, cast=fixed({"pioneer": "ann"}))
 
 
@@ -298,6 +298,10 @@ def test_a_cast_is_asked_for_the_steps_that_there_are(micro_model):
     short = toy(micro_model, steps=2, cast=lambda step: here[step], workers=False)
     assert short.speakers == {"ann", "bob"}
     assert short.identity()["cast"] == here
+    # A short trial of a cast that seats a policy later.
+    toy(
+        micro_model, steps=1, cast=lambda step: {"pioneer": ("ann", "bob")[step > 40], "observer": "ann"}, workers=False
+    )
     with pytest.raises(ValueError, match=r"the cast, step 2: .*list index out of range"):
         toy("nowhere", steps=3, cast=lambda step: here[step])
 

@@ -198,6 +198,8 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
     assert code_in({"learner": learner}) == ["a Ray cluster at ray://there:10001"]
     for own in ("ray", "torchrun", None):
         assert not code_in({"learner": learner | {"cluster": own}})
+    row = {"name": ["a", "b"], "cluster": "north", "text": "x"}  # of somebody's data
+    assert not code_in({"task": {"name": "rows", "data": [row]}})
     assert code_in([{"engine": {"start": {}}}, {"engine": {"name": "vllm", "start": {"dtype": "auto"}}}]) == [
         "an engine's server, started with flags of its own"
     ]

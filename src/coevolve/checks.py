@@ -6,6 +6,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from numbers import Real
 from typing import Annotated, Any, TypeVar
 
@@ -121,6 +122,16 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
             seated.add(name)
     return seated
+
+
+def seated_later(cast: Cast, first: int, last: int) -> set[PolicyName]:
+    """Return the policies that play a role at steps from ``first`` to before ``last``, which only a longer run has, as
+    far as the cast knows a role for them: it need not, so an error ends the look."""
+    found = set[PolicyName]()
+    with suppress(Exception):
+        for step in range(first, last):
+            found |= set(cast(step).values())
+    return found
 
 
 def check_idle(policies: Iterable[PolicyName], busy: Iterable[PolicyName], roles: str) -> None:

@@ -104,7 +104,9 @@ class Trainer:
         """Policies that play a role at some step."""
         if algorithm.rows is None:  # which may be for any policy
             critics = () if isinstance(algorithm.critic, bool) else algorithm.critic
-            checks.check_idle(policies, [*self.speakers, *critics], f"the cast of the first {self.steps} steps")
+            later = checks.seated_later(cast, self.steps, _CAST_WINDOW)
+            seen = max(self.steps, _CAST_WINDOW)
+            checks.check_idle(policies, {*self.speakers, *later, *critics}, f"the cast of the first {seen} steps")
         checks.check_task(task)
         check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)

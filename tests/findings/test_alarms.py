@@ -82,6 +82,8 @@ def test_a_critic_that_nobody_plays_is_no_agent():
     assert {one[1] for one in found(cast=[{"main": "ann", "aux": "bob", "judge": "judge"}] * 20, **norms)} == {
         "ann", "bob"
     }  # fmt: skip
+    falls = {"judge__entropy": edge(2.0, 0.1, 41, 60)}  # beside its own start
+    assert found(cast=[{"main": "ann"}] * 60, **falls) == [("entropy fell", "judge", 41)]
 
 
 def healthy(seed, steps):

@@ -244,6 +244,14 @@ def test_cells_of_tables_cannot_break_them():
     assert '<div class="wide" tabindex="0"><svg/></div>' in text
 
 
+def test_a_heading_has_the_id_that_links_have():
+    titles = {"Open questions": "open-questions", "A `code` & (B)?": "a-code-b", "Of 2 - 4 agents": "of-2-4-agents"}
+    text = layout.html("T", "intro", [Chapter(Section("x", title, "")) for title in titles])
+    assert [f'<h2 id="{id}">' in text for id in titles.values()] == [True] * 3
+    table = Section("x", "X", "", ("a", "b|c"), [["1", "2"]])
+    assert "<th>b|c</th>" in layout.html("T", "intro", [Chapter(table)])
+
+
 def test_tags_in_texts_are_shown_as_text():
     section = Section("x", "<b>X</b>", '<script>x</script> [d](javascript:x) <img src="y">', ("<i>",), [["<script>"]])
     text = layout.html("<b>T</b>", "<style>", [Chapter(section)])
@@ -251,5 +259,5 @@ def test_tags_in_texts_are_shown_as_text():
     page = text.partition("</style>")[2]
     assert "<title>&lt;b&gt;T&lt;/b&gt;</title>" in text
     assert "<p>&lt;script&gt;x&lt;/script&gt; [d](javascript:x) &lt;img src=&quot;y&quot;&gt;</p>" in page
-    assert '<h2 id="&lt;b&gt;x&lt;/b&gt;">&lt;b&gt;X&lt;/b&gt;</h2>' in page
+    assert '<h2 id="bxb">&lt;b&gt;X&lt;/b&gt;</h2>' in page
     assert "<th>&lt;i&gt;</th>" in page and "<td>&lt;script&gt;</td>" in page

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coevolve.learners import LEARNERS, TORCHRUN
+from coevolve.learners import TORCHRUN
 from coevolve.models.names import is_recipe
 from coevolve.recipe.packaged import packaged
 from coevolve.rewards.judge import JUDGE
@@ -44,15 +44,15 @@ def need_trust(owner: str | Path, settings: Any, why: str = "") -> None:
 def _told(settings: Any) -> Iterator[str]:
     """Yield what else needs trust, in words: of these settings and of all settings inside them."""
     if isinstance(settings, Mapping):
-        engine, feedback = settings.get("engine"), settings.get("feedback")
+        engine, feedback, learner = (settings.get(key) for key in ("engine", "feedback", "learner"))
         if isinstance(engine, Mapping) and engine.get("start"):
             yield "an engine's server, started with flags of its own"
         if isinstance(feedback, Mapping) and EXPERT in feedback:
             yield f"feedback by an {EXPERT}"
         if settings.get("name") == JUDGE:
             yield f"a reward by a {JUDGE}"
-        if settings.get("name") in LEARNERS and settings.get("cluster") not in (None, TORCHRUN, ANY):
-            yield f"a Ray cluster at {settings['cluster']}"
+        if isinstance(learner, Mapping) and learner.get("cluster") not in (None, TORCHRUN, ANY):
+            yield f"a Ray cluster at {learner['cluster']}"
     if isinstance(settings, Mapping | list | tuple):
         for inner in settings.values() if isinstance(settings, Mapping) else settings:
             yield from _told(inner)

@@ -45,11 +45,15 @@ class Run:
 
     @cached_property
     def policies(self) -> list[str]:
-        """All policies with metrics that played a role at some step: no critic or judge, whose gradients and updates
-        are on a scale of their own. All with metrics, where no cast was recorded."""
-        named = dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/"))
+        """The policies with metrics that played a role at some step, or all where no cast was recorded. A critic or a
+        judge plays none, and its gradients and updates are on a scale of their own."""
         played = {policy for _, policy in self.seats}
-        return [policy for policy in named if policy in played or not played]
+        return [policy for policy in self.learning if policy in played or not played]
+
+    @cached_property
+    def learning(self) -> list[str]:
+        """All policies with metrics of their own, those that play no role among them."""
+        return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
 
     @cached_property
     def seats(self) -> set[tuple[str, str]]:

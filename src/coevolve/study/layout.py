@@ -15,7 +15,7 @@ from coevolve.report.wording import table_cell, table_rows
 BREAK = "\n"  # a line break within a table cell
 _RENDERER = MarkdownIt("commonmark", {"html": False}).enable("table")
 _ESCAPED_BREAK = "&lt;br&gt;"  # what the renderer makes of a break within a cell
-_HEADING = re.compile(r"<(h[23])>([^<]*)</h[23]>")
+_HEADING = re.compile(r"<(h[23])>(.*?)</h[23]>")
 _IMAGE = re.compile(r'<p><img src="([^"]*)"[^>]*></p>')
 _WIDE = '<div class="wide" tabindex="0">'
 _STYLE = """\
@@ -85,7 +85,8 @@ def html(title: str, intro: str, chapters: Sequence[Chapter]) -> str:
 def _with_id(heading: re.Match[str]) -> str:
     """Return a heading with the id that links to it have in Markdown: ``k1`` for a claim K1."""
     tag, text = heading.groups()
-    return f'<{tag} id="{text.lower().replace(" ", "-")}">{text}</{tag}>'
+    words = re.sub(r"<[^>]*>|&\w+;|[^\w\s-]", "", text).lower()
+    return f'<{tag} id="{"-".join(words.replace("-", " ").split())}">{text}</{tag}>'
 
 
 def _markdown(section: Section, hashes: str) -> list[str]:
@@ -93,5 +94,5 @@ def _markdown(section: Section, hashes: str) -> list[str]:
     if section.rows:
         rule = ["---"] * len(section.columns)
         rows = [map(table_cell, row) for row in section.rows]
-        parts.append(table_rows([section.columns, rule, *rows]))
+        parts.append(table_rows([map(table_cell, section.columns), rule, *rows]))
     return parts

@@ -78,7 +78,7 @@ def alarms(run: Run) -> list[Alarm]:
     """Return a run's alarms, the earliest first; for fewer than ``SHORTEST`` steps only those on missing numbers."""
     found = list(_missing(run))
     if len(run.lines) >= SHORTEST:
-        for policy in run.policies:
+        for policy in run.learning:  # each beside its own start
             found += _agent(run, policy)
         found += [*_fall(run), *_overpaid(run), *_vanished(run)]
     return sorted(found, key=lambda alarm: alarm.step)
