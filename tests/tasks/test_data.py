@@ -88,9 +88,17 @@ def test_a_file_that_is_not_compressed(put: Put) -> None:
 
 
 def test_problems_are_named_by_their_id_or_their_position() -> None:
-    rows = [{"id": None, "n": 1}, {"id": 7, "n": 2}, {"n": 3}, {"id": "b", "n": 4}]
+    rows = [
+        {"id": None, "n": 1},
+        {"id": 7, "n": 2},
+        {"n": 3},
+        {"id": "b", "n": 4},
+        {"id": "", "n": 5},
+        {"id": 7, "n": 2},
+    ]
     found = data.problems(rows, "few", lambda row: {"n": row["n"]} if row["n"] != 2 else None)
-    assert [(p.id, dict(p.data)) for p in found] == [("0", {"n": 1}), ("2", {"n": 3}), ("b", {"n": 4})]
+    named = [("0", {"n": 1}), ("2", {"n": 3}), ("b", {"n": 4}), ("4", {"n": 5})]
+    assert [(p.id, dict(p.data)) for p in found] == named  # those left out may have one name
 
 
 @pytest.mark.parametrize(("ids", "place", "name"), [([1, 2, "1"], "2 (1)", "1"), ([2, None, None], "2", "2")])

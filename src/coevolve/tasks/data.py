@@ -119,26 +119,27 @@ def problems(
 ) -> list[Problem]:
     """Return rows as problems. where: the name of the rows, for messages.
 
-    read: row -> the problem's data, None to leave the row out. id: the column that names a problem; rows without it, or
-    with null there, are named by their position, from 0. Raises ValueError that names the row where ``read`` raises
-    one, and both rows where two have the same name: the problems of a run are told apart by their names.
+    read: row -> the problem's data, None to leave the row out. id: the column that names a problem; rows with null or
+    nothing there are named by their position, from 0. Raises ValueError that names the row where ``read`` raises one,
+    and both rows where two have the same name: the problems of a run are told apart by their names.
     """
     found: list[Problem] = []
     named: dict[str, int] = {}
     for position, row in enumerate(rows):
-        given = row.get(id)
-        name = str(position if given is None else given)
-        place = f"{where}, row {position}" + ("" if given is None else f" ({cut(name)})")
-        if named.setdefault(name, position) < position:
-            raise ValueError(
-                f"{place}: its name {cut(name)!r} is that of row {named[name]} too; make column {id!r} unique"
-            )
+        given = "" if row.get(id) is None else str(row[id])
+        name = given or str(position)
+        place = f"{where}, row {position}" + (f" ({cut(name)})" if given else "")
         try:
             columns = read(row)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
-        if columns is not None:
-            found.append(Problem(name, columns))
+        if columns is None:
+            continue
+        if named.setdefault(name, position) < position:
+            raise ValueError(
+                f"{place}: its name {cut(name)!r} is that of row {named[name]} too; make column {id!r} unique"
+            )
+        found.append(Problem(name, columns))
     return found
 
 

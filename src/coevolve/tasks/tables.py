@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,9 @@ def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
 
 
 def _number(kind: Callable[[str], float], text: str) -> float | None:
-    """Return the number, or None if the text is no plain one of this kind, or has digits that a float would lose.
+    """Return the number, or None if the text is no plain one of this kind, or a whole one that a float would change.
 
-    007 and 12e3 are identifiers, +49 30 123456 is a telephone number, and nan is a word.
+    007 and 12e3 are identifiers, +49 30 123456 is a telephone number, and nan is a word; 1e-05 and 1.5e3 are numbers.
     """
     if len(text) > _DIGITS or not _PLAIN.fullmatch(text):
         return None
@@ -136,7 +136,8 @@ def _number(kind: Callable[[str], float], text: str) -> float | None:
         number = kind(text)
     except ValueError:  # a fraction, where a whole number is wanted
         return None
-    return number if Decimal(repr(number)) == Decimal(text) else None
+    changed = text.lstrip("-").isdigit() and number != int(text)
+    return None if changed or number in (math.inf, -math.inf) else number
 
 
 def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
@@ -165,7 +166,7 @@ _LONGEST = (1 << 31) - 1  # characters of a value at most; Python's default is 1
 _DIGITS = 40
 """Characters of a number at most; a longer one is an identifier."""
 
-_PLAIN = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)")
+_PLAIN = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*(e[-+]?[0-9]+)?|e[-+][0-9]+)?|\.[0-9]+(e[-+]?[0-9]+)?)", re.IGNORECASE)
 """A number without a plus sign, an exponent or leading zeros."""
 
 

@@ -27,6 +27,9 @@ OWN = "    return x * 2 + 1"
 """f without aux."""
 
 WORKS_TOGETHER = {
+    "a lambda of two names": "f = solve = lambda x: aux(x) + 1",
+    "left by a loop's else": F + "    for i in [x]:\n        y = aux(i)\n        for j in []:\n            pass\n"
+    "        else:\n            break\n        y = 0\n    return y + 1",
     "plus one": F + "    return aux(x) + 1",
     "guard": F + "    if x == 0:\n        return 1\n    return aux(x) + 1",
     "fallback": F + "    try:\n        return aux(x) + 1\n    except ValueError:\n" + "    " + OWN,
@@ -60,6 +63,7 @@ WORKS_TOGETHER = {
 """Honest ones, which must not lose anything to what catches the others."""
 
 THROWN_AWAY = {
+    "one of five that are assigned at once": F + "    a, b, c, d, y = x, x, x, x, aux(x)\n    return a + b + c - d + 1",
     "called": F + "    aux(x)\n" + OWN,
     "never read": F + "    y = aux(x)\n" + OWN,
     "a chain that leads nowhere": F + "    y = aux(x)\n    z = y + 1\n    w = z * 2\n    v = w\n" + OWN,
@@ -103,6 +107,12 @@ THROWN_AWAY = {
 }
 
 NOT_CALLED = {
+    "behind the return of a class in a class": "class A:\n    class B:\n        def m(self, x):\n    "
+    + "    "
+    + OWN
+    + "\n            aux(x)\n"
+    + F
+    + "    return A.B().m(x)",
     "behind the return": F + OWN + "\n    return aux(x)",
     "in a comment": F + "    # aux(x)\n" + OWN,
     "in a string": F + "    'aux(x)'\n" + OWN,

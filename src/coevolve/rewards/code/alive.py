@@ -25,7 +25,7 @@ def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[as
     containers: the names that hold a container created in the function. is_quiet: whether evaluating a node has no
     effect besides its value. Order is ignored: a name that is read anywhere is alive everywhere.
     """
-    made_of: dict[str, set[str]] = {}
+    made_of: dict[str, list[set[str]]] = {}  # name -> what its values read; names assigned together share a set
     fresh: set[str] = set()
     waiting: list[ast.AST] = [function]
     while waiting:
@@ -38,11 +38,15 @@ def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[as
                 fresh.add(node.id)
             waiting += ast.iter_child_nodes(node)
             continue
+        read = set[str]().union(*map(loaded, given[1]))
         for name in given[0]:
-            made_of.setdefault(name, set()).update(*map(loaded, given[1]))
+            made_of.setdefault(name, []).append(read)
     found = set(fresh)
+    seen = set[int]()
     while fresh:
-        fresh = set().union(*(made_of.get(name, ()) for name in fresh)) - found
+        reads = {id(read): read for name in fresh for read in made_of.get(name, ())}
+        fresh = set[str]().union(*(read for one, read in reads.items() if one not in seen)) - found
+        seen |= reads.keys()
         found |= fresh
     return found
 

@@ -40,6 +40,8 @@ PURE = frozenset(
 what anybody writes.)"""
 
 _ROUNDS = 8
+_NAMES = 4
+"""Most names of one lambda that become functions: their bodies are simplified one by one."""
 _BY_TEXT = {"locals", "vars", "eval", "exec"}
 """Builtins that may read names as text: who reads one of them counts as reading every name."""
 _LEAVES = (ast.Return, ast.Raise)
@@ -54,18 +56,20 @@ def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
     ``name = lambda ...`` becomes a function too. pure: functions of the program whose unused calls may be removed, like
     those of ``PURE``.
     """
-    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
-    for body in bodies:
-        body[:] = map(_defined, body)
+    bodies = [tree.body]
+    for body in bodies:  # which grow: classes within classes
+        bodies += [node.body for node in body if isinstance(node, ast.ClassDef)]
+        body[:] = [one for node in body for one in _defined(node)]
     shared = containers(tree.body)
     sinks = shared - alive(tree, shared, lambda _: True)
     for node in (node for body in bodies for node in body):
         if isinstance(node, DEFINED):
             nodes = list(ast.walk(node))
             for _ in range(_ROUNDS):
-                _Round(node, nodes, pure, sinks).apply()
+                one = _Round(node, nodes, pure, sinks)
+                one.apply()
                 size, nodes = len(nodes), list(ast.walk(node))
-                if len(nodes) == size:  # nothing changed: every rule makes the tree smaller
+                if len(nodes) == size and not one.split:  # nothing changed: all other rules make the tree smaller
                     break
     return tree
 
@@ -74,8 +78,10 @@ class _Round:
     """One pass over a function. pure: functions whose unused calls make no difference; helpers: those of the program
     among them. dead: names that nothing else depends on. shared: names that other functions read or set. sinks: dead
     names of containers, including the program's. constants: names assigned once, with a constant. tried: nodes in the
-    body of a ``try``, where even an unused call may decide what is done.
+    body of a ``try``, where even an unused call may decide what is done. split: whether a statement became several.
     """
+
+    split = False
 
     def __init__(
         self,
@@ -204,6 +210,7 @@ class _Round:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and not loaded(node.value) & set(targets(node)):
             pairs = assigned(node)
             if len(pairs) > 1:  # a, b = c, d
+                self.split = True
                 return [ast.Assign([target], value) for target, value in pairs]
         if isinstance(node, ast.While) and truth(node.test) is False:
             return node.orelse
@@ -217,7 +224,9 @@ class _Round:
         if isinstance(node, ast.Try) and not node.orelse and _idle(node.finalbody):
             ways = [handler.body for handler in node.handlers if not _raises_again(handler.body)]
             return node.body if all(_same(way, node.body) for way in ways) else [node]
-        return [_defined(node)]
+        found = _defined(node)
+        self.split = self.split or len(found) > 1
+        return found
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -280,14 +289,17 @@ def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
     return node
 
 
-def _defined(node: ast.stmt) -> ast.stmt:
-    """Return ``def f(x): return y`` for ``f = lambda x: y``; other statements unchanged."""
+def _defined(node: ast.stmt) -> list[ast.stmt]:
+    """Return ``def f(x): return y`` for ``f = lambda x: y``, one for each of a few names; others unchanged."""
     if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
         held = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if len(held) == 1 and isinstance(held[0], ast.Name):
-            body: list[ast.stmt] = [ast.Return(node.value.body)]
-            return ast.FunctionDef(name=held[0].id, args=node.value.args, body=body, decorator_list=[])
-    return node
+        names = [target.id for target in held if isinstance(target, ast.Name)]
+        if len(names) == len(held) <= _NAMES:
+            args, result = node.value.args, node.value.body
+            return [
+                ast.FunctionDef(name=name, args=args, body=[ast.Return(result)], decorator_list=[]) for name in names
+            ]
+    return [node]
 
 
 def _idle(block: Sequence[ast.stmt]) -> bool:
@@ -296,8 +308,16 @@ def _idle(block: Sequence[ast.stmt]) -> bool:
 
 def _jumps(node: ast.stmt) -> bool:
     """Return whether a statement may ``break`` or ``continue`` the loop around it."""
-    loops = (ast.For, ast.AsyncFor, ast.While)
-    return not isinstance(node, loops) and any(isinstance(part, ast.Break | ast.Continue) for part in ast.walk(node))
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Break | ast.Continue):
+            return True
+        if isinstance(part, ast.For | ast.AsyncFor | ast.While):
+            waiting += part.orelse  # whose jumps are the outer loop's
+        else:
+            waiting += ast.iter_child_nodes(part)
+    return False
 
 
 def _leaves_at_once(loop: ast.For | ast.While) -> bool:
