@@ -30,7 +30,6 @@ for words in json.load(sys.stdin):
 MISTAKES = {
     "a recipe that is not there": (["train", "nowhere.yaml"], "no file nowhere.yaml"),
     "a key that is none": (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
-    "a key in an old word": (["train", QUICKSTART, "algorithm.weights=turn"], "write {loss_aggregation: turn}"),
     "a number out of range": (["train", QUICKSTART, "steps=0"], "steps is 0; want at least 1"),
     "a text for a number": (["train", QUICKSTART, "batch_size=many"], "batch_size: "),
     "sampling": (["train", QUICKSTART, "sampling.top_p=1.5"], "top_p is 1.5; want at most 1"),

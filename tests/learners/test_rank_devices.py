@@ -68,4 +68,4 @@ def test_the_kind_of_ranks_needs_no_card_of_that_number(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(sharded, "Launched", lambda *given: given)
-    assert sharded.starter("cuda:4", 4, "torchrun", 9.0)("ann") == ("ann", 4, "cuda", 9.0)
+    assert sharded.starter("cuda:4", 4, "torchrun", True, 9.0)("ann") == ("ann", 4, "cuda", 9.0)

@@ -15,7 +15,6 @@ from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
-from coevolve.runtime.cores import cores
 
 CACHED = 8192
 """Most programs whose verdicts a sandbox caches."""
@@ -54,7 +53,7 @@ class Sandbox:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
         self._limits = Limits(float(timeout), int(memory_mb), program_timeout, stop_at_failure)
         self._chosen = choose(isolation, _try)
-        self._workers = workers or cores()
+        self._workers = workers or _processors()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
         self._begin()
 
@@ -144,6 +143,12 @@ def _is_of_the_machine(verdict: Verdict) -> bool:
 def _end(workers: list[Worker]) -> None:
     while workers:
         workers.pop().close()
+
+
+def _processors() -> int:
+    """Return the number of processors that this process may run on; counted here because the sandbox imports nothing
+    else of Coevolve, so that it can stand alone."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offers(level: Level) -> str:
