@@ -11,6 +11,7 @@ from coevolve.progress import progress
 from coevolve.report.evaluation import show_evaluation
 from coevolve.report.findings.ends import footnote, rise, sentence
 from coevolve.report.plot import picture, reward_kl
+from coevolve.report.runs import Run, grouped, read
 from coevolve.report.samples import show_samples
 from coevolve.report.section import Plot, Series
 
@@ -130,6 +131,27 @@ def test_a_section_is_drawn_with_bands_and_points(tmp_path, monkeypatch):
     picture(Plot("step", "reward", [line, Series("seeds", [0], [1.0], points=True)]), tmp_path / "one.png")
     assert drawn == [("mean", "-"), ("seeds", "o")]
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_seeds_differ_in_neither_the_order_of_roles_nor_checkpoints_that_change_numbers(tmp_path):
+    def groups(*recipes):
+        runs = [Run(tmp_path, "mine", recipe | {"seed": seed}, []) for seed, recipe in enumerate(recipes)]
+        return len(grouped(runs))
+
+    one, other = {"pioneer": "ann", "observer": "bob"}, {"observer": "bob", "pioneer": "ann"}
+    assert groups({"roles": one}, {"roles": one}) == 1
+    assert groups({"roles": one}, {"roles": other}) == groups({"cast": [one]}, {"cast": [other]}) == 2
+    for staleness, number in ((0, 1), (1, 2)):
+        engine = {"engine": {"name": "vllm", "staleness": staleness}}
+        assert groups(engine | {"save_every": 2}, engine | {"save_every": 3}) == number
+
+
+def test_a_gap_in_the_metrics_is_told(tmp_path):
+    run = write_run(tmp_path / "mine-0", steps=3)
+    first, _, last = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(first + last)
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl lacks step 1; bring it back"):
+        read(run)
 
 
 def test_a_run_without_metrics_is_named(tmp_path):

@@ -17,8 +17,10 @@ from toy import without_times
 
 from coevolve import cli
 from coevolve.console import console
+from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import load_recipe
 from coevolve.report.runs import find, grouped
+from coevolve.runs import signature
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.lock import alone
 from coevolve.runs.trained import checkpoint_of
@@ -212,6 +214,22 @@ def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
     assert load_recipe(tmp_path / "run" / "recipe.yaml").learner == recipe.learner
 
 
+def test_a_run_that_is_stopped_before_it_loads_stays_its_makers(tmp_path, monkeypatch):
+    """The sweep writes the recipe of a run that goes on, and the training signs it when its models are loaded."""
+    recipe = load_recipe(QUICKSTART, [f"output_dir={tmp_path / 'run'}", "steps=2"])
+    text = dump(recipe.record())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text(text)
+    signed = signature.signature(tmp_path / "run", text, signature.checksums(recipe.record()))
+    (tmp_path / "run" / signature.FILE).write_text(signed)
+    assert not signature.not_own(tmp_path / "run")
+    pool._write_recipe(tmp_path / "run", recipe.record() | {"steps": 4})
+    assert not signature.not_own(tmp_path / "run")
+    (tmp_path / "run" / signature.FILE).unlink()  # somebody else's does not become this user's
+    pool._write_recipe(tmp_path / "run", recipe.record() | {"steps": 6})
+    assert signature.not_own(tmp_path / "run")
+
+
 def test_a_slot_says_its_threads_and_its_gpu():
     assert Slot(2).environment(recipes(1, threads=4)[0]) == {"OMP_NUM_THREADS": "2"}
     assert Slot(2, "GPU-a1").environment(recipes(1)[0]) == {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "GPU-a1"}
@@ -399,6 +417,12 @@ def test_what_is_half_done_goes_on(swept, capsys):
     assert (swept[0] / "metrics.jsonl").read_text() == before[0]
 
 
+def test_another_order_of_the_roles_is_another_run(tmp_path):
+    roles = "roles={pioneer: ann, observer: bob},{observer: bob, pioneer: ann}"
+    recipes = grid(QUICKSTART, [roles], tmp_path)
+    assert [list(one.roles) for one in recipes] == [["pioneer", "observer"], ["observer", "pioneer"]]
+
+
 @pytest.mark.usefixtures("nothing_starts")
 def test_a_run_whose_checkpoints_were_deleted_keeps_its_metrics(swept, tmp_path):
     """One that is done stays so; another one would begin anew, over them."""
@@ -428,6 +452,7 @@ def test_a_run_before_its_first_checkpoint_begins_anew_whatever_it_saves_by_now(
     shutil.copytree(swept[0], run)
     for checkpoint in run.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
+    (run / ".saved").unlink()
     (run / "metrics.jsonl").write_text((swept[0] / "metrics.jsonl").read_text() * 2)  # of four steps, by twenty
     monkeypatch.setattr(pool.sys, "executable", tmp_path / "does")
     (tmp_path / "does").write_text("#!/bin/sh\nexit 3\n")

@@ -131,6 +131,8 @@ class _Live:
     episode: Episode
     coroutine: Coroutine[Any, Any, None]
     parked: list[Any] = field(default_factory=list)
+    known: int = 0
+    """The number of turns that the play knew when it asked for these effects."""
     rounds: Counter[Role] = field(default_factory=Counter)
     joints: dict[tuple[int, ...], int] = field(default_factory=dict)
     """ids of the turns of a joint -> its position in the episode."""
@@ -141,6 +143,7 @@ class _Live:
 
     def advance(self, answers: list[Any] | None) -> bool:
         """Run the play to its next effects; returns False once it has returned."""
+        self.known = len(self.episode.turns)
         with blame(f"the play, on problem {self.episode.problem.id!r}"):
             try:
                 self.parked = check_effects(self.coroutine.send(answers))
@@ -228,12 +231,13 @@ def _speak(asked: list[tuple[_Live, Saying]], stage: Stage) -> list[Turn]:
 
 
 def _note(one: _Live, effect: Saying, turn: Turn) -> None:
-    """Add a turn to its episode and set the key of its peers, its weight and what it heard."""
+    """Add a turn to its episode and set the key of its peers, its weight, what it heard and when it was asked for."""
     alone = effect.peers is None  # then the members' turns of one round are compared
     inside = (turn.round,) if alone else (one.episode.member, effect.peers)
     turn.peers = (turn.problem.id, turn.role, *inside)
     turn.weight = effect.weight
     turn.heard = effect.heard
+    turn.asked = one.known
     one.episode.turns.append(turn)
 
 

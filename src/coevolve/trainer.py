@@ -405,6 +405,7 @@ class Trainer:
         """Return the settings that identify this training, for a run without a recipe."""
         return {
             "task": type(self.task).__name__,
+            "task_settings": component_settings(task=self.task)["task"],
             "problems": len(self.task.train),
             "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
             "play": getattr(self.play, "__qualname__", type(self.play).__name__),
@@ -413,6 +414,7 @@ class Trainer:
             "cast_settings": component_settings(cast=self.cast)["cast"],
             "algorithm": self.settings()["algorithm"],
             "sampling": dataclasses.asdict(self.sampling),
+            "engine": {"staleness": self.ahead.staleness},
             **{key: getattr(self, key) for key in _NUMBERS},
         }
 

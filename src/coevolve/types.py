@@ -133,7 +133,8 @@ class Turn:
     the log-probabilities, in nats. ``peers`` is the key of the group that the turn is compared in. ``weight`` is how
     much the turn counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their
     number, along the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: the turns and
-    texts that the play showed the role. ``version``: that of the weights which sampled the turn.
+    texts that the play showed the role. ``version``: that of the weights which sampled the turn. ``asked``: the number
+    of turns in the episode when this one was asked for; its prompt may tell of these and of no others.
     """
 
     role: Role
@@ -153,6 +154,7 @@ class Turn:
     weight: float = 1.0
     heard: tuple[Turn | str, ...] = field(default=(), repr=False)
     version: int = 0
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

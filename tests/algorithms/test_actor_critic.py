@@ -9,14 +9,18 @@ from lesson_cases import no_reward
 from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
 from coevolve.algorithms import iac, maac, mareinforce
 from coevolve.collate import collate, rows_of
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.maths.advantage import over_turns
+from coevolve.plays import refereed
+from coevolve.rollout import Stage, rollout
+from coevolve.types import Sampling
 
 P = Problem("p")
 
 
-def turn(role, said, round=0, prompt=(5,), heard=(), member=0):
+def turn(role, said, round=0, prompt=(5,), heard=(), member=0, asked=0):
     made = Turn(role, role, P, member, round, list(prompt), [said, 1], [-0.5, -0.25], "", True)
-    made.heard, made.peers = heard, (role, round)
+    made.heard, made.peers, made.asked = heard, (role, round), asked
     return made
 
 
@@ -64,16 +68,52 @@ def test_what_is_read():
 
 def test_a_baseline_does_not_read_what_the_turn_said():
     first = turn("a", 10, prompt=[5])
-    second = turn("b", 20, prompt=[6, 10], heard=(first,))
+    second = turn("b", 20, prompt=[6, 10], heard=(first,), asked=1)
     chain = Episode(P, 0, [first, second], [Joint((first, second), (1.0, 1.0))])
     assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 10]]
     misheard = dataclasses.replace(first, text="another")
-    chain.turns[1] = second = turn("b", 20, prompt=[6, 9], heard=(misheard,))
+    chain.turns[1] = second = turn("b", 20, prompt=[6, 9], heard=(misheard,), asked=1)
     chain.joints[0] = Joint((first, second), (1.0, 1.0))
     assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 9]]
-    again = turn("b", 21, 1, prompt=[6, 9, 20, 7], heard=(second, "what a tool returned"))
+    again = turn("b", 21, 1, prompt=[6, 9, 20, 7], heard=(second, "what a tool returned"), asked=2)
     called = Episode(P, 0, [first, second, again], [Joint((first, again), (1.0, 1.0))])
     assert read(maac(critic="c"), called, "c")[0] == [5]
+
+
+class Moves:
+    """A game of two rounds, in turn or at once. The referee says in a text what was said so far."""
+
+    def __init__(self, at_once):
+        self.at_once = at_once
+
+    def prompt(self, p, role, heard):
+        return f"{role} {heard[-1]}"
+
+    def reward(self, cases):
+        return [[1.0] * len(case.turns) for case in cases]
+
+    def referee(self, p, turns):
+        told = " ".join(["told", *(one.text for one in turns)])
+        movers = "ab" if self.at_once else "abab"[len(turns) : len(turns) + 1]
+        return [(role, told) for role in movers] if len(turns) < 4 else []
+
+
+def test_a_baseline_does_not_read_what_a_text_tells_of_the_turn():
+    """All moves are one joint, and b's prompt tells a's move."""
+
+    def found(at_once):
+        engine = ScriptedEngine(lambda role, problem, member, number: f"{role}{number}")
+        stage = Stage({"a": "a", "b": "b"}, Moves(at_once), engine, Sampling(4))
+        [episode] = rollout(refereed(), [P], stage)
+        return [one.asked for one in episode.turns], [engine.read(ids) for ids in read(maac(critic="c"), episode, "c")]
+
+    asked, prompts = found(at_once=False)
+    assert asked == [0, 1, 2, 3]
+    assert prompts == ["a told", "a told b told a0", "a told a told a0 b0", "a told b told a0 b0 a1"]
+    asked, prompts = found(at_once=True)
+    assert asked == [0, 0, 2, 2]
+    assert prompts[:2] == ["a told b told"] * 2  # asked at once, they tell of nothing
+    assert prompts[2:] == ["a told b told a told a0 b0", "a told b told b told a0 b0"]
 
 
 def test_with_answers_everything_is_read_that_was_said():

@@ -368,6 +368,8 @@ def test_one_problem_of_one_member_is_no_group_either():
         ({"clip": 0.0}, "clip"),
         ({"ratio": "turn"}, "set clip"),
         ({"beta": 1.0, "kl": "reward", "estimator": "exact"}, "as a reward it has no gradient"),
+        ({"beta": 1.0, "kl": "reward", "drop_flat": True}, "with kl: reward their KL too; set kl: loss, or drop_flat"),
+        ({"baseline": "shrunk", "group": "role"}, "group: role leaves no others; set baseline: loo, or group: peers"),
         ({"decay": 0.5}, "decay is 0.5, and nothing looks at it without baseline: moving; set baseline: moving, or"),
     ],
 )
@@ -437,10 +439,9 @@ def test_groups_that_have_an_advantage_are_not_dropped(baseline):
 def test_groups_that_are_drawn_towards_others_are_not_dropped():
     with pytest.raises(ValueError, match="with baseline shrunk they have an advantage"):
         group_relative(baseline="shrunk", drop_flat=True)
-    group_relative(baseline="shrunk", group="role", drop_flat=True)  # where it is leave-one-out
 
 
-@pytest.mark.parametrize("baseline", ["loo", "length", "shrunk"])
+@pytest.mark.parametrize("baseline", ["loo", "length"])
 def test_what_is_left_of_a_role_may_be_of_one_episode(baseline):
     rule = group_relative(baseline=baseline, group="role", drop_flat=True)
     given = batch([1.0, 1.0, 1.0, 0.0, 2.0], [0] * 5).replace(
@@ -456,6 +457,19 @@ def test_a_kl_that_is_hardly_felt_is_cautioned():
     assert "estimator: k3 as a reward hardly holds" in marloo(beta=0.1, kl="reward").caution
     for felt in (marloo(kl="reward"), marloo(beta=0.1), marloo(beta=0.1, kl="reward", estimator="k1"), rloo(beta=0.1)):
         assert felt.caution == ""
+
+
+@pytest.mark.parametrize("std", ["group", "agent"])
+def test_a_paid_kl_that_is_divided_by_its_own_spread_is_cautioned(std):
+    # equal returns, log-ratios 1 and -1: -beta and +beta, less their mean 0, divided by beta
+    given = batch([3.0, 3.0], [0, 0], logp=[-1.0, -2.0], ref=[-2.0, -1.0])
+    for beta in (0.5, 0.125):
+        rule = magrpo(std=std, beta=beta, kl="reward", estimator="k1")
+        assert advantages(rule, given) == [-1.0, 1.0]
+        assert f"std: {std} divides returns less their KL" in rule.caution
+    for apart in ({"std": "none"}, {"std": "team"}, {"beta": 0.0}):
+        assert magrpo(**{"std": std, "beta": 0.5, "kl": "reward", "estimator": "k1", **apart}).caution == ""
+    assert magrpo(std=std, beta=0.5).caution == ""
 
 
 @pytest.mark.parametrize("make", [marloo, grpo, dr_grpo])

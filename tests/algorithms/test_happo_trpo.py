@@ -100,6 +100,13 @@ def test_where_it_came_from_the_trust_region_is_ppo_and_so_is_happo():
     assert torch.allclose(found[1], found[2])
 
 
+def test_a_trust_region_of_one_step_is_refused():
+    # in a batch's first step nothing has moved: d k3 / d logp = 1 - e^0 = 0
+    with pytest.raises(ValueError, match="no gradient in the first optimiser step on a batch; set epochs to at least"):
+        trpo(epochs=1)
+    assert trpo(epochs=1, minibatch=8).objective.minibatch == 8
+
+
 @pytest.mark.parametrize("wrong", [{"trust": 0.0}, {"epochs": 0}, {"clip": 0.2}])
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

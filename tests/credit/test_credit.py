@@ -111,6 +111,16 @@ def test_an_unscored_turn_answers_for_the_first_joint_of_whoever_heard_it():
     assert asked(team_return(), Episode(P, 0, turns, joints)) == [5.0, 7.0, 5.0, 5.0, 7.0, 5.0, 9.0, 0.0]
 
 
+def test_an_unscored_turn_has_its_own_roles_reward_of_the_joint_it_led_to():
+    """a and b call a tool and answer, and are paid 3 and 5 together; then a is paid 9 alone. c is never paid."""
+    a_calls, a, b_calls, b, _, again = turns = [spoke(role) for role in "aabbca"]
+    a.heard, b_calls.heard, b.heard, again.heard = (a_calls, "heads"), (a,), (b_calls, "tails"), (a,)
+    a.reward, b.reward, again.reward = 3.0, 5.0, 9.0
+    joints = [Joint((a, b), (3.0, 5.0)), Joint((again,), (9.0,), 0)]
+    assert asked(own_reward(), Episode(P, 0, turns, joints)) == [3.0, 3.0, 5.0, 5.0, 0.0, 9.0]
+    assert asked(own_return(), Episode(P, 0, turns, joints))[2:4] == [5.0, 5.0]  # b has no later reward
+
+
 def test_a_joint_does_not_answer_for_what_it_was_chosen_for():
     turns = [spoke("a") for _ in range(3)]
     joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (3.0,)), Joint((turns[2],), (9.0,), 1, answered=False)]

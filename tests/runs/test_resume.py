@@ -28,6 +28,8 @@ from coevolve.runs import checkpoint
 from coevolve.runs.environment import starts
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.identity import same_recipe
+from coevolve.runs.signature import data_in
+from coevolve.tasks.rows import Rows
 
 
 def train(model, out):
@@ -198,10 +200,49 @@ def test_a_checkpoint_of_another_recipe_is_named(micro_model, run):
 def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, run):
     for folder in RunDir(run).checkpoints():
         shutil.rmtree(folder)
+    (run / ".saved").unlink()
     before = (run / "metrics.jsonl").read_text()
     with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
         toy(micro_model, batch_size=4).run(run, resume=True)
     assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(micro_model, run):
+    """Whose recipe says nothing of when the first was due, as it was trained from Python."""
+    for folder in RunDir(run).checkpoints():
+        shutil.rmtree(folder)
+    before = tree(run)
+    with pytest.raises(ValueError, match="has metrics of 4 steps, and no checkpoint to go on from; bring one back"):
+        toy(micro_model).run(run, resume=True)
+    assert tree(run) == before
+
+
+def test_only_a_finished_checkpoint_is_missed(tmp_path):
+    """Neither one that a kill came before, nor one of a run that was deleted but for what no listing shows."""
+    run = RunDir(tmp_path)
+    run.create()
+    run.append({"step": 0, "reward": 1.0}, [])
+    assert not run.lost_checkpoints
+    run.saved(1)
+    assert run.lost_checkpoints
+    (tmp_path / "checkpoint-1").mkdir()
+    assert not run.lost_checkpoints
+    (tmp_path / "checkpoint-1").rmdir()
+    run.metrics.unlink()
+    run.check(1, resume=False)
+    run.create()
+    assert not run.lost_checkpoints
+
+
+def test_a_gap_in_the_metrics_is_named_before_anything_changes(micro_model, run):
+    first, _, *rest = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join([first, *rest]))
+    before = tree(run)
+    with pytest.raises(ValueError, match=r"checkpoint-4 is of 4 steps, and metrics.jsonl lacks step 1; bring it back"):
+        toy(micro_model).run(run, resume=True)
+    assert {file: what for file, what in tree(run).items() if file.name != ".lock"} == {
+        file: what for file, what in before.items() if file.name != ".lock"
+    }
 
 
 def test_another_algorithm_is_another_recipe(micro_model, run):
@@ -222,6 +263,32 @@ def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
     with pytest.raises(ValueError, match=r"another recipe: play_settings.transfer is True there and False here"):
         toy(micro_model, play=chain(transfer=False)).run(run, resume=True)
     assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
+
+
+def test_python_tells_rewards_and_prompts_of_rows_apart(micro_model, run):
+    def some(pioneer, observer):
+        return 1.0
+
+    def other(pioneer, observer):
+        return -100.0
+
+    trainer = toy(micro_model)
+
+    def identity(reward=some, prompt="{question}"):
+        data = [{"question": text} for text in "abcd"]
+        trainer.task = Rows(data=data, prompts={"pioneer": prompt, "observer": prompt}, reward=reward, test=0.5)
+        return plain(trainer.identity())
+
+    one = identity()
+    same_recipe(run, one, identity())
+    with pytest.raises(ValueError, match=r"another recipe: task_settings\.reward is '.*some' there and '.*other' here"):
+        same_recipe(run, one, identity(reward=other))
+    with pytest.raises(ValueError, match=r"another recipe: task_settings\.prompts\.pioneer is '\{question\}' there"):
+        same_recipe(run, one, identity(prompt="Q: {question}"))
+    del one["task_settings"]  # of a version that did not record them
+    same_recipe(run, one, identity(prompt="Q: {question}"))
+    with pytest.raises(ValueError, match=r"another recipe: engine\.staleness is 1 there and 0 here"):
+        same_recipe(run, one | {"engine": {"staleness": 1}}, identity())
 
 
 def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
@@ -256,6 +323,36 @@ def test_a_longer_run_goes_on_where_its_casts_are_those_of_the_shorter_one(micro
     same_recipe(tmp_path, identity(4), identity(2))
     with pytest.raises(ValueError, match="another recipe: cast is "):
         same_recipe(tmp_path, identity(2), identity(4, every=2))
+
+
+def test_the_order_of_the_roles_is_part_of_a_run(tmp_path):
+    """A chain speaks in it."""
+    one, other = ({"roles": dict(pairs)} for pairs in (PAIRS, PAIRS[::-1]))
+    same_recipe(tmp_path, one, {"roles": dict(PAIRS)})
+    with pytest.raises(ValueError, match="roles is 'pioneer, observer' there and 'observer, pioneer' here"):
+        same_recipe(tmp_path, one, other)
+    same_recipe(tmp_path, {"cast": [dict(PAIRS)]}, {"cast": [dict(PAIRS)] * 2})
+    with pytest.raises(ValueError, match="another recipe: cast is"):  # of a run without a recipe
+        same_recipe(tmp_path, {"cast": [dict(PAIRS)]}, {"cast": [dict(PAIRS[::-1])]})
+
+
+PAIRS = (("pioneer", "ann"), ("observer", "bob"))
+
+
+def test_where_turns_are_sampled_ahead_the_numbers_depend_on_the_checkpoints(tmp_path):
+    ahead, plain = ({"engine": {"name": "vllm", "staleness": by}} for by in (1, 0))
+    same_recipe(tmp_path, {**plain, "save_every": 2}, {**plain, "save_every": 3})
+    with pytest.raises(ValueError, match="another recipe: save_every is 2 there and 3 here"):
+        same_recipe(tmp_path, {**ahead, "save_every": 2}, {**ahead, "save_every": 3})
+
+
+def test_what_a_judge_was_asked_is_no_data(tmp_path):
+    """Every step may write it."""
+    file = tmp_path / "answers.sqlite"
+    file.touch()
+    rewards = [{"name": "judge", "cache": str(file)}]
+    assert list(data_in({"reward": rewards[0]})) == list(data_in({"reward": rewards})) == []
+    assert list(data_in({"data": str(file)})) == [str(file)]
 
 
 def longer(columns, one, other):

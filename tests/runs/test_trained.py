@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from coevolve.diagnose.entrants import Entrant, verified
+from coevolve.recipe.schema import Recipe
+from coevolve.runs import checkpoint, evaluated
+from coevolve.runs.evaluated import measure_run
 from coevolve.runs.folder import RunDir
-from coevolve.runs.trained import recipe_of
+from coevolve.runs.trained import kept, recipe_of
 
 RECIPE = """
 task: {name: copying}
@@ -43,3 +48,49 @@ def test_ranks_are_of_this_machine(
     found = recipe_of(RunDir(tmp_path), trust_code=True).learner
     assert found is not None
     assert {key: found[key] for key in found if key != "name" or found[key] == "fsdp"} == here
+
+
+def test_a_checkpoint_that_is_deleted_before_it_is_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoint-2"
+    folder.mkdir()
+
+    def deleted_meanwhile(*given: Any, **how: Any) -> None:
+        folder.rmdir()
+        raise shutil.Error([(str(folder), "", "No such file or directory")])
+
+    monkeypatch.setattr(shutil, "copytree", deleted_meanwhile)
+    said = "checkpoint-2 was deleted meanwhile by the training that goes on there; try again"
+    with pytest.raises(ValueError, match=said), kept(folder):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_copy_the_checkpoint_itself_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-2"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{")
+    with kept(folder) as copy, pytest.raises(ValueError, match="checkpoint-2 is torn") as told:
+        checkpoint.verify(copy, folder)
+    assert ".reading" not in str(told.value)
+
+
+def test_a_checkpoint_is_kept_before_it_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training beside deletes it while its files are read."""
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    folder = tmp_path / "checkpoint-2"
+
+    def deleted_meanwhile(copy: Path, name: Path) -> None:
+        shutil.rmtree(name)
+        assert (copy / "manifest.json").exists()
+        raise ValueError("verified")
+
+    monkeypatch.setattr(checkpoint, "verify", deleted_meanwhile)
+    recipe: Recipe = None  # type: ignore[assignment]
+    monkeypatch.setattr(evaluated, "recipe_of", lambda *given: recipe)
+    for verifies in (lambda: measure_run(tmp_path), lambda: verified(Entrant("one", recipe, folder)).__enter__()):
+        folder.mkdir()
+        (folder / "manifest.json").touch()
+        with pytest.raises(ValueError, match="verified"):
+            verifies()

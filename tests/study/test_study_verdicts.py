@@ -213,11 +213,16 @@ def test_results_of_two_processors_are_no_pair():
     assert (len(one.found[0].pairs), one.found[0].refused, one.verdict) == (11, {}, "undecided")
 
 
+def finished(seeds, when):
+    return {seed: one.model_copy(update={"took": one.took | {"finished": when}}) for seed, one in seeds.items()}
+
+
 def test_pairs_may_be_of_one_processor_or_of_the_other():
-    """Seeds 0 to 4 have pairs on one, 3 to 11 on the other, which has more: those of 3 and 4 are taken from there."""
+    """Seeds 0 to 4 have pairs on one, 3 to 11 on the other; those of 3 and 4 were finished earlier on the other."""
     here = {arm: {seed: one for seed, one in seeds.items() if seed < 5} for arm, seeds in pairs([0.1] * 12).items()}
+    here["a"] = finished(here["a"], "2026-11-27T00:00:00+00:00")
     there = {
-        arm: {seed: one for seed, one in seeds.items() if seed >= 3}
+        arm: finished({seed: one for seed, one in seeds.items() if seed >= 3}, "2026-11-26T23:00:00+00:00")
         for arm, seeds in pairs([0.2] * 12, machine=FAR).items()
     }
     there["b"] = {seed: one.model_copy(update={"machine": FAR}) for seed, one in there["b"].items()}
@@ -225,6 +230,21 @@ def test_pairs_may_be_of_one_processor_or_of_the_other():
     assert one.found[0].values == pytest.approx([0.1] * 3 + [0.2] * 9)
     assert list(one.found[0].made_on.values()) == ["a processor"] * 3 + ["z, far"] * 9
     assert one.verdict == "confirmed"
+
+
+def test_later_runs_on_another_processor_cannot_revoke_a_verdict():
+    """Whichever of the two has the first name: runs made for another claim give no second look at this one."""
+    first = {arm: finished(seeds, "2026-11-25") for arm, seeds in pairs([0.1] * 12).items()}
+    for name in ("a, near", "z, far"):
+        machine = HERE.model_copy(update={"processor": name})
+        later = {
+            arm: finished(
+                {seed: one.model_copy(update={"machine": machine}) for seed, one in seeds.items()}, "2026-11-27"
+            )
+            for arm, seeds in pairs([-0.3, *[0.1] * 11]).items()
+        }
+        (one,) = judge(study(), everywhere(first) | everywhere(later), {})
+        assert (one.verdict, set(one.found[0].made_on.values())) == ("confirmed", {"a processor"})
 
 
 def test_a_pair_that_one_processor_refuses_may_be_of_another():

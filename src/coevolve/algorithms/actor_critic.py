@@ -20,7 +20,7 @@ from coevolve.algorithms.value_norm import in_units, units
 from coevolve.credit import credit_of
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
-from coevolve.types import Algorithm, Episode, Objective, PolicyName, Role, Row, Turn
+from coevolve.types import Algorithm, Episode, Objective, PolicyName, Row, Turn
 
 Reads = Callable[[Turn, Sequence[Turn]], list[int]]
 """(a turn, all turns of its joint) -> the token ids that its critic reads."""
@@ -122,28 +122,18 @@ def joint_history(answers: bool) -> Reads:
     """Return a ``Reads`` that gives the prompts of all turns of the joint, concatenated, then with answers=True all
     actions.
 
-    Without answers the value is a baseline and must not depend on the turn's own action. So prompts of partners that
-    heard a turn of this joint are left out, whether directly, through another turn, or changed (``misheard``).
+    Without answers the value is a baseline and must not depend on the turn's own action. So of the partners' prompts
+    only those count that were asked for before any turn of this joint was known: a later one may tell of the turn, as a
+    turn or a changed copy (``misheard``) that it heard, or in a text (``refereed``).
     """
 
     def reads(turn: Turn, together: Sequence[Turn]) -> list[int]:
-        said = {(one.role, one.round) for one in together}
-        told = [one for one in together if one is turn or answers or not said & _heard(one)]
+        first = min(one.asked for one in together)
+        told = [one for one in together if one is turn or answers or one.asked == first]
         prompts = [i for one in told for i in one.prompt_ids]
         return prompts + ([i for one in together for i in one.action_ids] if answers else [])
 
     return reads
-
-
-def _heard(turn: Turn) -> set[tuple[Role, int]]:
-    """Return (role, round) of all turns that a turn has heard, directly or through others."""
-    found, waiting = set[tuple[Role, int]](), [*turn.heard]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Turn) and (part.role, part.round) not in found:
-            found.add((part.role, part.round))
-            waiting += part.heard
-    return found
 
 
 def critic_rows(episodes: Sequence[Episode], rows: Sequence[Row], *, critic_of: CriticOf, reads: Reads) -> list[Row]:

@@ -56,11 +56,10 @@ WITHIN_ROLES: dict[str, Compare] = BASELINES | {
     "length": lambda credit_B, batch: groups.less_weighted(
         credit_B, batch.peers_B, batch.mask_BT.sum(1), batch.episode_B
     ),
-    "shrunk": _other_episodes,  # a role is one group, so there are no others to shrink towards
 }
 """Baselines by name where a group is all turns of a role. An episode may have several of these, and the baseline of a
 turn must not contain what the turn has caused, so the others are those of other episodes."""
-OF_OTHER_EPISODES = ("loo", "length", "shrunk")
+OF_OTHER_EPISODES = ("loo", "length")
 """Baselines of ``WITHIN_ROLES`` that need turns of other episodes."""
 
 

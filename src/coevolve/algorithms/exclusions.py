@@ -10,12 +10,18 @@ from coevolve.settings import check_idle
 
 
 def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
-    """Raise ValueError if ``group_relative``'s drop_flat, resample or decay do not fit its other settings."""
+    """Raise ValueError if ``group_relative``'s drop_flat, resample, decay or baseline do not fit its other settings."""
     if s["baseline"] != "moving":
         check_idle(factory, s, "decay", "baseline: moving")
-    if s["drop_flat"] and (s["baseline"] in WITHOUT_PEERS or (s["baseline"], s["group"]) == ("shrunk", "peers")):
+    if (s["baseline"], s["group"]) == ("shrunk", "role"):
+        raise ValueError("algorithm: baseline: shrunk draws a group towards the others of its role, and group: role "
+                         "leaves no others; set baseline: loo, or group: peers")  # fmt: skip
+    if s["drop_flat"] and s["baseline"] in (*WITHOUT_PEERS, "shrunk"):
         raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
                          "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
+    if s["drop_flat"] and s["beta"] > 0 and s["kl"] == "reward":
+        raise ValueError("algorithm: drop_flat leaves groups of equal returns out, and with kl: reward their KL too; "
+                         "set kl: loss, or drop_flat: false")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
         raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
                          "agent, or drop_flat: false")  # fmt: skip
@@ -32,6 +38,17 @@ def uncentred(std: str, baseline: str) -> str:
         f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
         "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
         "std: none, or baseline: mean"
+    )
+
+
+def unweighed(s: Mapping[str, Any]) -> str:
+    """Return a caution if the KL of ``group_relative``'s settings is divided by a spread that is its own where rewards
+    are equal, else an empty text."""
+    if s["beta"] == 0 or s["kl"] != "reward" or s["std"] not in ("group", "agent"):
+        return ""
+    return (
+        f"std: {s['std']} divides returns less their KL by how far they are apart, so where rewards are equal the KL "
+        "alone is brought to size 1, however small beta is; set kl: loss, or std: none"
     )
 
 

@@ -26,7 +26,7 @@ from coevolve.algorithms.baselines import (
     with_peers,
     within_roles,
 )
-from coevolve.algorithms.exclusions import check_left_out, uncentred, unfelt
+from coevolve.algorithms.exclusions import check_left_out, uncentred, unfelt, unweighed
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -103,7 +103,7 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         objective=_objective(s),
         reference=s["beta"] > 0,
         resample=s["resample"],
-        caution=uncentred(s["std"], s["baseline"]) or unfelt(s),
+        caution=uncentred(s["std"], s["baseline"]) or unfelt(s) or unweighed(s),
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
-from coevolve.algorithms.losses import with_trust
+from coevolve.algorithms.losses import reused, with_trust
 from coevolve.algorithms.ppo import ppo
 from coevolve.credit import CreditSpec
 from coevolve.late import Tensor, torch
@@ -39,8 +39,12 @@ def trpo(
 
     Its weight is doubled after a step that moved the policy by more than 1.5 times ``trust`` (nats per token), and
     halved after one of less than trust / 1.5 (PPO's adaptive KL penalty, arXiv 1707.06347, section 4). Other settings
-    are ``ppo``'s. Raises ValueError for a setting out of range.
+    are ``ppo``'s. Raises ValueError for a setting out of range, and for one optimiser step per batch, before which the
+    policy has not moved, so that the KL has no gradient.
     """
+    if not reused(epochs, minibatch):
+        raise ValueError("algorithm: trpo's KL has no gradient in the first optimiser step on a batch; set epochs to "
+                         "at least 2, or minibatch")  # fmt: skip
     given = {name: value for name, value in locals().items() if name != "trust"}
     made = ppo(**given, clip=_UNCLIPPED)
     objective = dataclasses.replace(made.objective, loss=with_trust(made.objective.loss))

@@ -1,13 +1,14 @@
 """Credit rules for one episode at a time, made with ``by_episode``: own_reward, team_sum, team_mean and to_go.
 
-A turn's reward is ``Turn.reward``, the mean where the turn is part of several joints.
+A turn's reward is ``Turn.reward``, the mean where the turn is part of several joints. What an unscored turn led to is
+found by ``joints_of``, for all rules of joints.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coevolve.settings import Fraction, checked_call
 from coevolve.types import Credit, Episode, Reward
@@ -41,10 +42,41 @@ def to_be_added(episode: Episode, rule: str) -> list[float]:
     return paid(episode)
 
 
+def joints_of(episode: Episode) -> Mapping[int, list[int]]:
+    """Return id of a turn -> the positions of its joints or, if it was not scored, of the first later joint with a turn
+    that heard it, else of the next joint; [] if there is none."""
+    position = {id(turn): number for number, turn in enumerate(episode.turns)}
+    found: dict[int, list[int]] = {key: [] for key in position}
+    for number, joint in enumerate(episode.joints):
+        for turn in joint.turns:
+            found[id(turn)].append(number)
+    heard: dict[int, set[int]] = {}
+    for turn in episode.turns:
+        told = [id(part) for part in turn.heard]
+        heard[id(turn)] = set(told).union(*(heard.get(one, ()) for one in told))
+    for key, joints in found.items():
+        if not joints:
+            later = [i for i, j in enumerate(episode.joints) if max(position[id(t)] for t in j.turns) > position[key]]
+            hearing = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
+            joints += (hearing or later)[:1]
+    return found
+
+
 @checked_call("algorithm.credit")
 def own_reward() -> Credit:
-    """Each turn's own reward, for independent learners."""
-    return by_episode(paid)
+    """Each turn's own reward, for independent learners.
+
+    A turn that was not scored (a call of a tool) gets its role's reward in the joint that ``team_return`` would give it
+    the return of, 0 where the role took no part.
+    """
+
+    def credit(episode: Episode) -> list[float]:
+        found = joints_of(episode)
+        # An unscored turn has one joint at most.
+        led = [[episode.joints[j].by_role().get(t.role, 0.0) for j in found[id(t)]] for t in episode.turns]
+        return [sum(own) if t.reward is None else t.reward for t, own in zip(episode.turns, led, strict=True)]
+
+    return by_episode(credit)
 
 
 @checked_call("algorithm.credit")

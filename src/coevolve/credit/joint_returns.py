@@ -3,11 +3,11 @@ after it, also in trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 
-from coevolve.credit.by_episode import by_episode
+from coevolve.credit.by_episode import by_episode, joints_of
 from coevolve.settings import Fraction, checked_call
 from coevolve.types import Credit, Episode, Joint, Role
 
@@ -37,8 +37,8 @@ def along_joints(gamma: float, worth: Callable[[Role, Joint], float]) -> Credit:
     def credit(episode: Episode) -> list[float]:
         roles = dict.fromkeys(turn.role for turn in episode.turns)
         returns = {role: _returns(episode.joints, gamma, partial(worth, role)) for role in roles}
-        joints_of = _joints_of(episode)
-        return [fmean(returns[t.role][j] for j in joints_of[id(t)]) if joints_of[id(t)] else 0.0 for t in episode.turns]
+        found = joints_of(episode)
+        return [fmean(returns[t.role][j] for j in found[id(t)]) if found[id(t)] else 0.0 for t in episode.turns]
 
     return by_episode(credit)
 
@@ -54,23 +54,3 @@ def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float])
         if after is not None and joints[number].answered:
             later.setdefault(after, []).append(returns[number])
     return returns
-
-
-def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
-    """Return id of a turn -> the positions of its joints or, if it was not scored, of the first later joint with a turn
-    that heard it, else of the next joint; [] if there is none."""
-    position = {id(turn): number for number, turn in enumerate(episode.turns)}
-    found: dict[int, list[int]] = {key: [] for key in position}
-    for number, joint in enumerate(episode.joints):
-        for turn in joint.turns:
-            found[id(turn)].append(number)
-    heard: dict[int, set[int]] = {}
-    for turn in episode.turns:
-        told = [id(part) for part in turn.heard]
-        heard[id(turn)] = set(told).union(*(heard.get(one, ()) for one in told))
-    for key, joints in found.items():
-        if not joints:
-            later = [i for i, j in enumerate(episode.joints) if max(position[id(t)] for t in j.turns) > position[key]]
-            hearing = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
-            joints += (hearing or later)[:1]
-    return found

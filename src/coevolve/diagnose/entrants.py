@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, steps_of
-from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of
+from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.types import PolicyName, Role
 
 
@@ -46,10 +47,10 @@ class Entrant:
 def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Entrant:
     """Return the team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
 
-    Raises ValueError if the checkpoint is missing, damaged or incomplete, or its code is not trusted.
+    Its checkpoint is not verified yet: a training beside may delete it until it is kept (``verified``). Raises
+    ValueError if the checkpoint is missing or incomplete, or its code is not trusted.
     """
     folder = checkpoint_of(RunDir(run), step)
-    checkpoint.verify(folder)
     recipe = recipe_of(RunDir(run), trust_code)
     check_whole(RunDir(run), recipe)
     return Entrant(run.resolve().name, recipe, folder)
@@ -78,6 +79,15 @@ def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> li
     if len({host.label, *labels}) <= len(labels):
         labels = [str(path) for path in paths]
     return [Entrant(label, one.recipe, one.folder, f"{label}/") for label, one in zip(labels, found, strict=True)]
+
+
+@contextmanager
+def verified(one: Entrant) -> Iterator[Entrant]:
+    """Keep a team's checkpoint readable inside the context; yields the team with that copy. Raises ValueError if it is
+    damaged."""
+    with kept(one.folder) as folder:
+        checkpoint.verify(folder, one.folder)
+        yield replace(one, folder=folder)
 
 
 def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:

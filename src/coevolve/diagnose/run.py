@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coevolve.diagnose import casts, crossplay, influence, messages
-from coevolve.diagnose.entrants import Entrant, build, entrant, others
+from coevolve.diagnose.entrants import Entrant, build, entrant, others, verified
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose
@@ -19,7 +18,6 @@ from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import plain
-from coevolve.runs.trained import kept
 from coevolve.types import PolicyName
 
 PROBLEMS = 64
@@ -50,10 +48,10 @@ def diagnose(
     """
     host = entrant(Path(run), checkpoint, trust_code)
     guests = others(beside, host, trust_code)
-    check_writable(Path(run) / FILE)  # before hours of work that could not be saved
     rows = []
     with ExitStack() as stack:
-        entrants = [replace(one, folder=stack.enter_context(kept(one.folder))) for one in (host, *guests)]
+        entrants = [stack.enter_context(verified(one)) for one in (host, *guests)]
+        check_writable(Path(run) / FILE)  # before hours of work that could not be saved
         policies = build(entrants)
         scene = _scene(host, policies, problems)
         for row in _rows(scene, policies, entrants):

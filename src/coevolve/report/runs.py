@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +13,9 @@ from typing import Any
 from coevolve.files import shown
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
-from coevolve.runs.folder import RunDir, read_lines
-from coevolve.runs.identity import ELSEWHERE, flat
+from coevolve.runs.folder import RunDir, gap, read_lines
+from coevolve.runs.identity import elsewhere, ordered
 from coevolve.runs.signature import check_stays
-
-_FREE = ELSEWHERE | {"seed"}
-"""Keys in which the recipes of two seeds of one experiment may differ."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +123,9 @@ def read(folder: Path) -> Run:
     lines = read_lines(RunDir(folder).metrics)
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
+    if (missing := gap(lines, lines[-1]["step"] + 1)) is not None:
+        said = f"{RunDir(folder).metrics} lacks step {missing}"
+        warnings.warn(f"{said}; bring it back, or the report is of the other steps only", stacklevel=2)
     file = folder / "recipe.yaml"
     recipe = load_yaml(file) if file.is_file() else {}
     if not isinstance(recipe.get("seed", 0), int):
@@ -142,7 +143,10 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.recipe).items() if key not in _FREE and value is not None}
+    """Return the settings of a run in which seeds of one experiment do not differ."""
+    settings = ordered(run.recipe)
+    free = elsewhere(settings) | {"seed"}
+    return {key: value for key, value in settings.items() if key not in free and value is not None}
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:

@@ -34,7 +34,7 @@ from coevolve.faults import RanksLostError, ShortageError, lacking, one_line
 from coevolve.names import inside
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
-from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.folder import RunDir, plain, steps_of
 from coevolve.runs.identity import same_recipe
 
 
@@ -65,6 +65,7 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
         run.sync()
         _write(trainer, beside, step, identity)
         durable.publish(beside, target)
+        run.saved(step)
     except Exception as error:
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
@@ -94,14 +95,19 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_la
     """Restore the newest checkpoint into the trainer; return the step to go on with, 0 if there is none yet.
 
     All but the newest ``keep_last`` checkpoints are deleted, since a kill may have come before that was done. Raises
-    ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
+    ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step, or one that
+    lacks metrics of steps before the checkpoint.
     """
     run.check_resume(trainer.steps)
     lock.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
         same_recipe(run.path, load_yaml(recipe), plain(identity))
+    if found:
+        run.check_lines(steps_of(found[-1]))
     step = load(trainer, found[-1], identity) if found else 0
+    if found:  # a kill may have come before the mark, and a run of an older version has none
+        run.saved(step)
     _keep(run, keep_last)
     run.truncate(step)
     return step
@@ -136,24 +142,28 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         ) from error
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """Check every file against the manifest; return trainer.json. Raises ValueError naming the file that is wrong."""
+def verify(folder: Path, name: Path | None = None) -> dict[str, Any]:
+    """Check every file against the manifest; return trainer.json. Raises ValueError naming the file that is wrong.
+
+    name: of the checkpoint in messages, if the folder is a copy of it (``trained.kept``)."""
+    name = folder if name is None else name
     manifest = folder / "manifest.json"
     if not manifest.is_file():
-        raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
+        raise ValueError(f"{name} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
     older = "delete the folder to resume from the one before"
     try:
         files = shapes.read(manifest)
         if _STATE not in files:
             raise ValueError(f"it does not name {_STATE}")
     except ValueError as error:
-        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); {older}") from error
-    for name, expected in files.items():
-        file = inside(folder, name)
+        said = str(error).replace(str(folder), str(name))
+        raise ValueError(f"{name} is torn: its manifest.json is none ({said}); {older}") from error
+    for path, expected in files.items():
+        file = inside(folder, path)
         if not os.path.isfile(file) or _fingerprint(file) != expected:
             # os.path, unlike Path, does not raise for a name that no file can have
             how = "changed since it was written" if os.path.exists(file) else "missing"
-            raise ValueError(f"{folder} is torn: {name[:200]} is {how}; {older}")
+            raise ValueError(f"{name} is torn: {path[:200]} is {how}; {older}")
     return shapes.read(folder / _STATE)
 
 

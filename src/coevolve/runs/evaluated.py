@@ -76,11 +76,11 @@ def measure_run(
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
-    checkpoints.verify(found)
-    if play is None:
-        check_writable(directory.path / "eval.json")  # before hours of work whose result could not be written
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
+        checkpoints.verify(folder, found)
+        if play is None:
+            check_writable(directory.path / "eval.json")  # before hours of work whose result could not be written
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
         stack.enter_context(closed_after([trainer]))
         held_out = choose(trainer.task, problems)

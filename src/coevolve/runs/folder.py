@@ -5,6 +5,8 @@
     samples.jsonl       the same held-out problems at the      reward-kl.png       the curves (``coevolve train``)
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
     signature.json      whose run it is, see ``signature``
+    .saved              the step of the newest checkpoint written, after it was: a run that has this file and no
+                        checkpoint has lost it
 
 ``record`` describes the lines of ``episodes.jsonl`` and ``samples.jsonl``.
 
@@ -28,9 +30,10 @@ from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
+_SAVED = ".saved"
 _OWN = frozenset(
     {"recipe.yaml", signature.FILE, environment.FILE, "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
-    | {"train.log", "tracker-id", "tensorboard", "wandb"}
+    | {_SAVED, "train.log", "tracker-id", "tensorboard", "wandb"}
 )
 """Files and folders that a run may have before it has finished a step."""
 
@@ -65,12 +68,22 @@ class RunDir:
 
     @property
     def lost_checkpoints(self) -> bool:
-        """Return whether the run has lost its checkpoints: it has none, but metrics of steps after the first was due.
+        """Return whether the run has lost its checkpoints: it has none, but had one.
 
-        False if its recipe does not say when that was."""
+        A run of an older version left no mark of that; it had one if it has metrics of steps after the first was due,
+        by its recipe, if that says when."""
+        if self.checkpoints() or not self.metrics.exists():
+            return False
+        if (self.path / _SAVED).exists():
+            return True
         recipe = self.path / "recipe.yaml"
         every = load_yaml(recipe).get("save_every") if recipe.is_file() else None
-        return isinstance(every, int) and self.lines > every and not self.checkpoints()
+        return isinstance(every, int) and self.lines > every
+
+    def saved(self, step: int) -> None:
+        """Leave the mark that a checkpoint was written. A kill between the two only leaves the mark out until
+        the resume; a mark before its checkpoint would forbid a run that was killed between to begin anew."""
+        durable.write_text(self.path / _SAVED, f"{step}\n")
 
     def checkpoints(self) -> list[Path]:
         """Return the finished checkpoints, oldest first."""
@@ -118,8 +131,17 @@ class RunDir:
         self.check_free()
         durable.make_folder(self.path)
         lock.sweep_up(self.path)
+        (self.path / _SAVED).unlink(missing_ok=True)  # of a run that was deleted but for it
         self.truncate(0)
         return 0
+
+    def check_lines(self, step: int) -> None:
+        """Raise ValueError if the metrics of a step before this one are gone: it would go on over a gap."""
+        if (missing := gap(lines_before(self.metrics, step), step)) is not None:
+            raise ValueError(
+                f"{self.path}: {_CHECKPOINT}{step} is of {step} steps, and {self.metrics.name} lacks step {missing}; "
+                "bring it back, or train anew in another output_dir"
+            )
 
     def truncate(self, step: int) -> None:
         """Remove all lines from this step on, and all samples of later weights: training writes them again."""
@@ -188,6 +210,12 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     whole, _, _ = file.read_bytes().rpartition(b"\n")  # bytes: a crash may have cut a character in two
     lines = read_text(file, whole).split("\n") if whole else []
     return [shapes.line(line, file, f"line {number}") for number, line in enumerate(lines, 1)]
+
+
+def gap(lines: Sequence[Mapping[str, Any]], steps: int) -> int | None:
+    """Return the first of these many steps that no line is of; None if there is none."""
+    found = {line["step"] for line in lines}
+    return next((step for step in range(steps) if step not in found), None)
 
 
 def lines_before(file: Path, end: int) -> list[dict[str, Any]]:

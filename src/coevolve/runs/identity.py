@@ -13,10 +13,9 @@ from coevolve.runs.signature import moved
 ELSEWHERE = frozenset(
     {"output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
-"""Keys of a recipe that do not change what a step computes (threads and workers: except for rounding)."""
+"""Keys of a recipe that do not change what a step computes (threads and workers: except for rounding;
+``save_every``: see ``elsewhere``)."""
 
-_FREE = ELSEWHERE | {"steps"}
-"""Keys that a resumed run may change."""
 _ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
 """Settings that split a policy's computation into other pieces, with the same result except for rounding."""
 _COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine(\.(?!staleness$)|$)|learner(\.|$))")
@@ -31,13 +30,15 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     """Raise ValueError naming the first key that changes what a step computes and differs between two recipes.
 
     folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same."""
-    old, new = flat(there), flat(here)
+    old, new = ordered(there), ordered(here)
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
-    free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
+    stretched = any(k.endswith(".schedule") and v != "constant" for k, v in new.items())
+    free = elsewhere(new) | (frozenset() if stretched else {"steps"})
     for settings in {
         "play_settings",
         "cast_settings",
+        "task_settings",
     } - there.keys():  # a version that did not record them, or a recipe
         new = {key: value for key, value in new.items() if not key.startswith(f"{settings}.")}
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
@@ -80,6 +81,25 @@ def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
     partner = _PARTNER.match(key)
     frozen = partner is not None and recipe.get(f"{partner[1]}weights") == "frozen"
     return _COMPUTE.match(key) is not None and not frozen
+
+
+def elsewhere(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Return the keys of these (flat) settings that do not change what a step computes. What an engine samples ahead is
+    dropped at every checkpoint and sampled from newer weights, so with ``staleness`` the numbers depend on save_every.
+    """
+    ahead = any(key.endswith("engine.staleness") and value for key, value in settings.items())
+    return ELSEWHERE - {"save_every"} if ahead else ELSEWHERE
+
+
+def ordered(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's settings as ``flat`` does, with the order of the roles, in which a chain speaks: mappings are
+    equal in any order."""
+    found, roles, cast = flat(recipe), recipe.get("roles"), recipe.get("cast")
+    if isinstance(roles, Mapping):
+        found["roles"] = ", ".join(map(str, roles))
+    if isinstance(cast, list):  # of a run without a recipe: the roles of each step
+        found["cast"] = [list(map(list, one.items())) if isinstance(one, Mapping) else one for one in cast]
+    return found
 
 
 def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -45,9 +45,13 @@ def files_in(value: Any) -> Iterator[str]:
 
 
 def data_in(value: Any) -> Iterator[str]:
-    """Yield the absolute paths of the files in these settings that are read and not run."""
-    if isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
+    """Yield the absolute paths of the files in these settings that are read and not run, without a judge's ``cache``,
+    which every step may write."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from () if key == "cache" else data_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
             yield from data_in(inner)
     elif isinstance(value, str) and os.path.isabs(value) and os.path.isfile(value) and value not in files_in(value):
         yield value

@@ -52,7 +52,8 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
 def kept(folder: Path) -> Iterator[Path]:
     """Keep a checkpoint readable inside the context, since a run that still trains deletes its old ones.
 
-    Yields a copy made of hard links, or the checkpoint itself where there can be no links."""
+    Yields a copy made of hard links, or the checkpoint itself where there can be no links. Raises ValueError if it was
+    deleted before there was a copy."""
     with ExitStack() as stack:
         there = folder
         with suppress(OSError):
@@ -61,6 +62,8 @@ def kept(folder: Path) -> Iterator[Path]:
             stack.enter_context(alone(room))  # or a resumed run would delete it as left by a kill
             shutil.copytree(folder, room / folder.name, copy_function=_linked)
             there = room / folder.name
+        if there == folder and not folder.exists():
+            raise ValueError(f"{folder} was deleted meanwhile by the training that goes on there; try again")
         yield there
 
 

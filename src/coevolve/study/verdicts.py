@@ -80,12 +80,13 @@ class Judged:
 @dataclass(frozen=True)
 class _Pair:
     """The runs of one seed on one kind of processor. why: the reason why they are no pair, or empty. spread: the
-    standard deviation of the other side's rewards at the start."""
+    standard deviation of the other side's rewards at the start. finished: when the last of them was, in UTC."""
 
     processor: str
     numbers: tuple[float, float]
     why: str
     spread: float
+    finished: str
 
 
 def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
@@ -139,21 +140,17 @@ def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] |
 
 
 def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
-    """Find the pairs of a comparison among the seeds of the tier ``full``, and why other runs are none. Where several
-    kinds of processor have a pair of a seed, the kind with most pairs wins (the first by name, of several)."""
+    """Find the pairs of a comparison among the seeds of the tier ``full``, and why other runs are none. Of a seed that
+    several kinds of processor have a pair of, the pair that was finished first counts: any other choice would let later
+    runs, made for other claims, look at a decided comparison again."""
     found = Found(comparison, verdict="open" if comparison.direction == "open" else "undecided")
-    seeds = range(study.seeds["full"])
-    by_processor = [
-        {seed: pair for seed in seeds if (pair := _pair(comparison, seed, processor, results))}
-        for processor, results in sorted(kept.items())
-    ]
-    by_processor.sort(key=lambda pairs: sum(not pair.why for pair in pairs.values()), reverse=True)
     spreads = []
-    for seed in seeds:
-        made = [pairs[seed] for pairs in by_processor if seed in pairs]
-        if pair := next((one for one in made if not one.why), None):
-            found.pairs[seed], found.made_on[seed] = pair.numbers, pair.processor
-            spreads.append(pair.spread)
+    for seed in range(study.seeds["full"]):
+        made = [pair for name, results in sorted(kept.items()) if (pair := _pair(comparison, seed, name, results))]
+        if pairs := [pair for pair in made if not pair.why]:
+            first = min(pairs, key=lambda pair: pair.finished)
+            found.pairs[seed], found.made_on[seed] = first.numbers, first.processor
+            spreads.append(first.spread)
         elif made:
             found.refused[seed] = made[0].why
     found.margin = _margin(found, spreads)
@@ -167,7 +164,8 @@ def _pair(comparison: Comparison, seed: int, processor: str, results: Results) -
     if len(ours) + len(theirs) < sum(map(len, sides)):
         return None
     numbers, why = _numbers(comparison, ours, theirs)
-    return _Pair(processor, numbers, why, measures.spread(theirs[0]))
+    finished = max(str(one.took["finished"]) for one in (*ours, *theirs))
+    return _Pair(processor, numbers, why, measures.spread(theirs[0]), finished)
 
 
 def _numbers(

@@ -25,6 +25,8 @@ def _end_with_the_sweep() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell's background jobs
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
-    from coevolve import cli
-
+    try:
+        from coevolve import cli
+    except KeyboardInterrupt:  # stopped while it loads, when nothing has begun
+        sys.exit(130)
     sys.exit(cli.main())

@@ -45,7 +45,8 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
             recipe = _checked(load_recipe(path, [f"{key}={value}" for key, value in chosen.items()]))
         except ValueError as error:
             raise ValueError(f"{here}: {error}" if here else str(error)) from error
-        record = json.dumps(recipe.record(), sort_keys=True)
+        # The order of the roles counts too: a chain speaks in it.
+        record = json.dumps([recipe.record(), list(recipe.roles)], sort_keys=True)
         if record in seen:
             raise ValueError(f"{here} and {seen[record]} are the same run; leave one out")
         seen[record] = here

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coevolve.faults import one_line
 from coevolve.files import check_folder
 from coevolve.models.spec import asked_of
 from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Recipe
+from coevolve.runs import signature
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
@@ -86,7 +88,7 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     with alone(run):  # released before the training starts, which takes the lock itself
         if RunDir(run).begun and not RunDir(run).checkpoints():  # begins anew: nothing to resume from
             RunDir(run).truncate(0)
-        write_text(run / "recipe.yaml", dump(record))
+        _write_recipe(run, record)
     resume = ["--resume"] if RunDir(run).begun else []
     with (run / LOG).open("ab") as log:
         process = subprocess.Popen(
@@ -99,6 +101,15 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
             start_new_session=True,  # Ctrl-C in the terminal reaches the sweep only, which then ends its processes
         )
     return _Training(recipe, slot, process)
+
+
+def _write_recipe(run: Path, record: Mapping[str, Any]) -> None:
+    """Write the recipe that the training reads. A run of this user's stays signed: the training, which signs it anew,
+    may be stopped before that."""
+    own, text = not signature.not_own(run), dump(record)
+    write_text(run / "recipe.yaml", text)
+    if own and (signed := signature.signature(run, text, signature.checksums(record))):
+        write_text(run / signature.FILE, signed)
 
 
 def _stop(running: Sequence[_Training]) -> None:

@@ -65,6 +65,8 @@ class Rows:
             raise ValueError("task.prompts is empty; want a template for each role")
         self.prompts, self.revise = dict(prompts), revise
         self.solo = len(prompts) == 1
+        self.settings = {"prompts": self.prompts, "reward": reward, "reward_weights": reward_weights, "revise": revise}
+        """What a run trained from Python is compared by when it is resumed; functions count by name."""
         self._reward = rewards_of(reward, reward_weights)
         if self._reward.tells:
             self.parts = self._reward.parts()
