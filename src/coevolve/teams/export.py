@@ -86,9 +86,9 @@ def export(
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        with kept(folder) as folder:  # a run that still trains deletes its old checkpoints
-            trained = int(checkpoint.verify(folder)["step"])
-            _write(beside, directory, recipe, folder, trained, merge)
+        with kept(folder) as copy:  # a run that still trains deletes its old checkpoints
+            trained = int(checkpoint.verify(copy, folder)["step"])
+            _write(beside, directory, recipe, copy, trained, merge)
         os.replace(beside, target)
     except shutil.Error as error:  # it lists every file that could not be copied; report the first
         raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
