@@ -223,8 +223,18 @@ def test_a_run_that_is_stopped_before_it_loads_stays_its_makers(tmp_path, monkey
     signed = signature.signature(tmp_path / "run", text, signature.checksums(recipe.record()))
     (tmp_path / "run" / signature.FILE).write_text(signed)
     assert not signature.not_own(tmp_path / "run")
-    pool._write_recipe(tmp_path / "run", recipe.record() | {"steps": 4})
+    data = tmp_path / "rows.csv"
+    data.write_text("a\n1\n")
+    record = recipe.record()
+    record["task"]["data"] = str(data)
+    pool._write_recipe(tmp_path / "run", record)
     assert not signature.not_own(tmp_path / "run")
+    signed = signature.signature(tmp_path / "run", dump(record), signature.checksums(record))
+    (tmp_path / "run" / signature.FILE).write_text(signed)
+    data.write_text("a\n2\n")
+    pool._write_recipe(tmp_path / "run", record | {"steps": 4})
+    assert not signature.not_own(tmp_path / "run")
+    assert signature.changed(tmp_path / "run", signature.checksums(record)) == [str(data)]
     (tmp_path / "run" / signature.FILE).unlink()  # somebody else's does not become this user's
     pool._write_recipe(tmp_path / "run", recipe.record() | {"steps": 6})
     assert signature.not_own(tmp_path / "run")

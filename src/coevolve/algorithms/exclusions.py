@@ -21,7 +21,7 @@ def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
                          "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["beta"] > 0 and s["kl"] == "reward":
         raise ValueError("algorithm: drop_flat leaves groups of equal returns out, and with kl: reward their KL too; "
-                         "set kl: loss, or drop_flat: false")  # fmt: skip
+                         "set kl: loss with an estimator other than k1, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
         raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
                          "agent, or drop_flat: false")  # fmt: skip
@@ -48,7 +48,7 @@ def unweighed(s: Mapping[str, Any]) -> str:
         return ""
     return (
         f"std: {s['std']} divides returns less their KL by how far they are apart, so where rewards are equal the KL "
-        "alone is brought to size 1, however small beta is; set kl: loss, or std: none"
+        "alone is brought to size 1, however small beta is; set kl: loss and estimator: k2, or std: none"
     )
 
 

@@ -22,6 +22,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +66,6 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
         run.sync()
         _write(trainer, beside, step, identity)
         durable.publish(beside, target)
-        run.saved(step)
     except Exception as error:
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
@@ -77,6 +77,8 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
             raise
         said = f"could not write {target} ({free} MiB were free there): {why or one_line(error)}"
         raise ShortageError(f"{said}; the run and its older checkpoints are intact") from error
+    with suppress(OSError):  # a resume writes the mark if this cannot
+        run.saved(step)
     _keep(run, keep_last)
     return target
 

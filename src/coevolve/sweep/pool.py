@@ -105,10 +105,10 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
 
 def _write_recipe(run: Path, record: Mapping[str, Any]) -> None:
     """Write the recipe that the training reads. A run of this user's stays signed: the training, which signs it anew,
-    may be stopped before that."""
+    may be stopped before that. Data files keep the checksums of before, for the training to tell which changed."""
     own, text = not signature.not_own(run), dump(record)
     write_text(run / "recipe.yaml", text)
-    if own and (signed := signature.signature(run, text, signature.checksums(record))):
+    if own and (signed := signature.signature(run, text, (signature.checksums(record)[0], {}))):
         write_text(run / signature.FILE, signed)
 
 
