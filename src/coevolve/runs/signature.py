@@ -45,8 +45,8 @@ def files_in(value: Any) -> Iterator[str]:
 
 
 def data_in(value: Any) -> Iterator[str]:
-    """Yield the absolute paths of the files in these settings that are read and not run, without what is called ``cache``, as a judge's is,
-    which every step may write."""
+    """Yield the absolute paths of the files in these settings that are read and not run. Not of a setting ``cache``, as
+    a judge has, which every step may write."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from () if key == "cache" else data_in(inner)
