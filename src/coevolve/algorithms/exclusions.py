@@ -21,7 +21,7 @@ def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
                          "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["beta"] > 0 and s["kl"] == "reward":
         raise ValueError("algorithm: drop_flat leaves groups of equal returns out, and with kl: reward their "
-                         "KL too; set kl: loss with an estimator other than k1, or drop_flat: false and resample: 0")  # fmt: skip
+                         "KL too; set kl: loss and no k1, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
         raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
                          "agent, or drop_flat: false")  # fmt: skip
