@@ -199,7 +199,7 @@ def begun(here, *starts):
     job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
     folder = job.recipe.output_dir
     folder.mkdir(parents=True)
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record()))
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record(), sort_keys=False))
     (folder / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0, "turns": 1}\n')
     first, *later = starts
     (folder / FILE).write_text(json.dumps({**first, "resumed": later}))
@@ -257,7 +257,7 @@ def test_a_run_of_other_settings_is_named(here):
     job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
     folder = job.recipe.output_dir
     folder.mkdir(parents=True)
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record() | {"batch_size": 99}))
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record() | {"batch_size": 99}, sort_keys=False))
     (folder / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0}\n')
     with pytest.raises(
         ValueError, match=r"toys, seed 0: .*belongs to another recipe: batch_size is 99.*; or delete runs/study/toys-0"
