@@ -368,7 +368,10 @@ def test_one_problem_of_one_member_is_no_group_either():
         ({"clip": 0.0}, "clip"),
         ({"ratio": "turn"}, "set clip"),
         ({"beta": 1.0, "kl": "reward", "estimator": "exact"}, "as a reward it has no gradient"),
-        ({"beta": 1.0, "kl": "reward", "drop_flat": True}, "with kl: reward their KL too; set kl: loss and no k1, or drop_flat"),
+        (
+            {"beta": 1.0, "kl": "reward", "drop_flat": True},
+            "with kl: reward their KL too; set kl: loss and no k1, or drop_flat",
+        ),
         ({"baseline": "shrunk", "group": "role"}, "group: role leaves no others; set baseline: loo, or group: peers"),
         ({"decay": 0.5}, "decay is 0.5, and nothing looks at it without baseline: moving; set baseline: moving, or"),
     ],
