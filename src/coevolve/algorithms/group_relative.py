@@ -26,7 +26,7 @@ from coevolve.algorithms.baselines import (
     with_peers,
     within_roles,
 )
-from coevolve.algorithms.exclusions import check_left_out, uncentred, unfelt, unweighed
+from coevolve.algorithms.exclusions import check_left_out, paid, uncentred, unfelt, unweighed
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -94,7 +94,7 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     check_left_out(group_relative, s)
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
         raise ValueError(f"algorithm: ratio {s['ratio']} is of a clipped ratio; set clip, too")
-    if _paid(s) and _whole(s):
+    if paid(s) and _whole(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
     return Algorithm(
@@ -109,11 +109,6 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     )
 
 
-def _paid(s: Mapping[str, Any]) -> bool:
-    """Return whether the KL is subtracted from the return, not a term of the loss."""
-    return bool(s["kl"] == "reward")
-
-
 def _whole(s: Mapping[str, Any]) -> bool:
     """Return whether there is a KL over the whole vocabulary."""
     return s["beta"] > 0 and s["estimator"] not in ESTIMATORS
@@ -121,7 +116,7 @@ def _whole(s: Mapping[str, Any]) -> bool:
 
 def _advantage(s: Mapping[str, Any]) -> Advantage:
     """Return the advantage: credit, less a KL in the reward, less the baseline, divided by the scale."""
-    penalty = ESTIMATORS.get(s["estimator"]) if _paid(s) else None
+    penalty = ESTIMATORS.get(s["estimator"]) if paid(s) else None
     baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
     rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
     rule = where_it_differs(rule, LOSS_AGGREGATIONS[s["loss_aggregation"]]) if s["drop_flat"] else rule
@@ -160,7 +155,7 @@ def _objective(s: Mapping[str, Any]) -> Objective:
     loss = with_entropy(loss, s["entropy"])
     if _whole(s):
         loss = with_full_kl(loss)
-    elif s["beta"] > 0 and not _paid(s):
+    elif s["beta"] > 0 and not paid(s):
         loss = with_kl(loss, ESTIMATORS[s["estimator"]])
     weights = LOSS_AGGREGATIONS[s["loss_aggregation"]]
     return Objective(loss, weights, s["epochs"], s["minibatch"], kl=_whole(s))
