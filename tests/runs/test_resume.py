@@ -238,7 +238,9 @@ def test_a_gap_in_the_metrics_is_named_before_anything_changes(micro_model, run)
     first, _, *rest = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join([first, *rest]))
     before = tree(run)
-    with pytest.raises(ValueError, match=r"checkpoint-4 is of 4 steps, and metrics.jsonl lacks step 1; bring it back"):
+    with pytest.raises(
+        ValueError, match=r"metrics\.jsonl lacks step 1, and the checkpoint is of 4 steps; bring it back"
+    ):
         toy(micro_model).run(run, resume=True)
     assert {file: what for file, what in tree(run).items() if file.name != ".lock"} == {
         file: what for file, what in before.items() if file.name != ".lock"

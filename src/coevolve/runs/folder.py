@@ -139,8 +139,8 @@ class RunDir:
         """Raise ValueError if the metrics of a step before this one are gone: it would go on over a gap."""
         if (missing := gap(lines_before(self.metrics, step), step)) is not None:
             raise ValueError(
-                f"{self.path}: {_CHECKPOINT}{step} is of {step} steps, and {self.metrics.name} lacks step {missing}; "
-                "bring it back, or train anew in another output_dir"
+                f"{self.metrics} lacks step {missing}, and the checkpoint is of {step} steps; bring it back, or train "
+                "anew in another output_dir"
             )
 
     def truncate(self, step: int) -> None:
