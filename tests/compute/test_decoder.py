@@ -90,6 +90,21 @@ def test_new_tokens_are_those_of_transformers(family: str) -> None:
         torch.testing.assert_close(ours_BW, theirs_BW, rtol=1e-5, atol=1e-5 * float(theirs_BW.abs().max()))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_a_cache_under_autocast_is_narrow_and_changes_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotated keys are float32 there, and attention rounds them."""
+    causal, found, dtypes = model(FAMILIES[family]), list[list[torch.Tensor]](), list[set[Any]]()
+    for dtype in (torch.bfloat16, torch.float32):
+        with monkeypatch.context() as patch, rounded(torch.bfloat16):
+            patch.setattr(torch, "get_autocast_dtype", lambda kind, dtype=dtype: dtype)
+            cache = RowCache(causal, BARE, [[3, 4, 5], [6]], [0, 0], [0, 1, 0], 2)
+            found.append([cache.step(torch.tensor([7, 8, 9]), torch.tensor([3, 1, 3]) + t) for t in (0, 1)])
+            dtypes.append({(layer.keys.dtype, layer.values.dtype) for layer in cache.layers.layers})
+    assert dtypes == [{(torch.bfloat16,) * 2}, {(torch.float32,) * 2}]
+    assert all(map(torch.equal, *found))
+
+
 TARGETS = pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj", "down_proj"], ["up_proj"]])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -266,6 +267,20 @@ def test_what_is_too_long_for_the_server_is_told_before_it_is_asked(
     assert fake.asked == []
 
 
+def test_sglang_keeps_two_tokens_of_its_context(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    fake.models = 200, {"data": [{"id": "base", "parent": None, "max_model_len": 20}]}
+    engine = served(SGLANG)
+    engine.publish([build_policy(**LORA).published(3)])
+    assert engine.context("a") == 18
+
+
+def test_a_log_probability_that_vllm_could_not_write_is_no_number(build_policy: Build) -> None:
+    logps = {"content": [{"logprob": -1.5}, {"logprob": -9999.0}]}
+    answer = {"choices": [{"token_ids": [5, 6], "logprobs": logps, "finish_reason": "length"}]}
+    first, second = VLLM.reads(answer, build_policy(**LORA).published(0)).logps
+    assert first == -1.5 and math.isnan(second)
+
+
 def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
     policy, engine, asked = build_policy(**LORA), served(), {"a": make_says([[5, 6], [7]], Sampling(5))}
     engine.publish([policy.published(3)])
@@ -377,6 +392,10 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
     engine.publish([lora.published(0)])
     with pytest.raises(ValueError, match="policy 'a': with top_k, top_p or repetition_penalty vLLM gives"):
         engine.generate({"a": make_says([[5]], Sampling(5, top_k=3))})
+    with pytest.raises(ValueError, match="policy 'a': sampling.temperature is 0.001, and vLLM would sample at 0.01"):
+        engine.generate({"a": make_says([[5]], Sampling(5, temperature=0.001))})
+    for temperature in (0.0, 0.01):
+        engine.generate({"a": make_says([[5]], Sampling(5, temperature=temperature))})
     for wrong, said in (({"url": "here:80"}, "url is 'here:80'"), ({"url": "http://x", "start": {}}, "remove one")):
         with pytest.raises(ValueError, match=said):
             ServerEngine(**wrong)
@@ -713,6 +732,17 @@ def test_a_server_sees_the_cards_that_it_is_given(
     with pytest.raises(ShortageError, match=f"said last '{cards} serve ") as told:
         ServerEngine(start=start).publish([build_policy(**LORA).published(0)])
     assert "devices" not in str(told.value)
+    Path(str(told.value).rpartition(" in ")[2]).unlink()
+
+
+@pytest.mark.parametrize(("how", "loads"), [(LORA, "1"), (FULL, "")])
+def test_a_server_is_started_in_the_environment_of_its_team(
+    how: dict[str, Any], loads: str, build_policy: Build, program: Callable[[str], None]
+) -> None:
+    """vLLM refuses loading of adapters together with several API servers; attention in float32 is not to be TF32."""
+    program("#!/bin/sh\necho loads=$VLLM_ALLOW_RUNTIME_LORA_UPDATING $TRITON_F32_DEFAULT\nexit 2\n")
+    with pytest.raises(ShortageError, match=f"said last 'loads={loads} ieee'") as told:
+        ServerEngine(start={}).publish([build_policy(**how).published(0)])
     Path(str(told.value).rpartition(" in ")[2]).unlink()
 
 

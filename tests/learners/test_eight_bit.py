@@ -15,7 +15,7 @@ from coevolve.learners import fsdp
 from coevolve.learners.build import build_policies
 from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
-from coevolve.learners.optim import adamw
+from coevolve.learners.optim import adamw, load_state, saved
 from coevolve.models.spec import LoraSpec, PolicySpec
 
 KINDS = ["adamw_8bit", "paged_adamw_8bit"]
@@ -82,6 +82,35 @@ def test_a_resume_is_the_same(tmp_path: Path) -> None:
         built().load(tmp_path / "agent", state)
 
 
+@pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+def test_paged_moments_are_saved_as_ordinary_ones_and_paged_again() -> None:
+    """On a GPU bitsandbytes marks paged tensors by an attribute, which torch.save keeps and its loading drops."""
+    weight = torch.nn.Parameter(torch.randn(64, 128))
+    spec = PolicySpec("m", optimizer="paged_adamw_8bit")
+    made, other = adamw([weight], spec), adamw([weight], spec)
+    weight.grad = torch.randn(64, 128)
+    made.step()
+    before = {key: made.state[weight][key] for key in ("state1", "state2")}
+    for moment in before.values():
+        moment.is_paged = True  # type: ignore[attr-defined]
+    state = saved(made)
+    assert not any(hasattr(x, "is_paged") for x in tensors(state))
+    asked = list[torch.dtype]()
+
+    def paged(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        asked.append(dtype)
+        buffer = torch.zeros_like(parameter, dtype=dtype)
+        buffer.is_paged = True  # type: ignore[attr-defined]
+        return buffer
+
+    other.get_state_buffer = paged  # type: ignore[attr-defined]
+    load_state(other, state)
+    assert asked == [torch.uint8] * 2
+    for key, moment in before.items():
+        found = other.state[weight][key]
+        assert found.is_paged and torch.equal(found, moment)
+
+
 def test_what_it_takes() -> None:
     whole, eighth = (
         plan_memory(PolicySpec("m", optimizer=kind), 1_000_000, False, False)["optimizer"]  # type: ignore[arg-type]
@@ -95,6 +124,8 @@ def test_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch, micro_model: str) -
     how = {"reference": False, "critic": False, "steps": 1, "seed": 0}
     with pytest.raises(ValueError, match="whose moments cannot be sharded with the weights; say optimizer: adamw"):
         fsdp("ann", spec, **how, ranks=2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="device is xpu:1, for which there are no ranks; say cuda, cpu, or learner: null"):
+        fsdp("ann", PolicySpec(micro_model, device="xpu:1"), **how, ranks=2)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ValueError, match=r"policy 'ann': optimizer: adamw_8bit needs the package bitsandbytes; pip"):
         build_policies({"ann": spec}, **how)  # type: ignore[arg-type]

@@ -106,17 +106,20 @@ def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A full-attention cache layer that writes into preallocated memory and returns views of the filled part.
 
-    Transformers' own DynamicLayer copies the whole cache at every token.
+    Transformers' own DynamicLayer copies the whole cache at every token. Under autocast the cache has autocast's dtype,
+    to which attention rounds keys and values in any case, and not the float32 of rotated keys.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, rows_B: Tensor, capacity: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._length, heads = int(keys.shape[2]), keys.shape[1]
-        self._keys = keys.new_empty((len(rows_B), heads, self._length + capacity, keys.shape[3]))
-        self._values = values.new_empty((len(rows_B), heads, self._length + capacity, values.shape[3]))
+        kind = keys.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else keys.dtype
+        self._keys = keys.new_empty((len(rows_B), heads, self._length + capacity, keys.shape[3]), dtype=dtype)
+        self._values = values.new_empty((len(rows_B), heads, self._length + capacity, values.shape[3]), dtype=dtype)
         self._keys[:, :, : self._length] = keys[rows_B]
         self._values[:, :, : self._length] = values[rows_B]
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.dtype, self.device, self.is_initialized = dtype, keys.device, True
         self._show()
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -76,6 +76,11 @@ class LocalEngine(BaseEngine):
         """Sample one completion per say, the devices in parallel."""
         return side_by_side(self.policies, says, lambda names: self._on_device(names, says), lambda p: p.device)
 
+    def rest(self) -> None:
+        """Return the GPU memory that PyTorch keeps for reuse to processes that learn on the same card."""
+        if self.copies:
+            torch.cuda.empty_cache()
+
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Sample]]:
@@ -153,7 +158,7 @@ def sample_there(state: WorkerState, says: Mapping[PolicyName, Sequence[Say]], m
     return sample_base(state.policies, says, max_tokens)
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode, in which autocast rounds trained weights again at every token
 def sample_base(
     policies: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Sample]]:

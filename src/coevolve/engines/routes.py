@@ -20,6 +20,9 @@ from coevolve.types import Sampling, Say
 
 Body = dict[str, Any]
 
+_VLLM_NAN = -9999.0
+"""What vLLM answers for a log-probability that is NaN or minus infinity."""
+
 
 @dataclass(frozen=True)
 class Routes:
@@ -30,7 +33,8 @@ class Routes:
     that the server aborted. load, unload: the routes for an adapter. reload: the routes that replace all weights,
     called in this order, each with its body for a folder. hints: by route, how to start a server that has it. schema:
     whether ``/openapi.json`` lists the routes. scores: whether the server gives log-probabilities, without which no
-    policy can learn.
+    policy can learn. reserved: tokens of the stated context that the server keeps for itself. coldest: the lowest
+    temperature above 0 that it samples with; it raises lower ones.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Routes:
     hints: Mapping[str, str] = field(default_factory=dict)
     schema: bool = True
     scores: bool = True
+    reserved: int = 0
+    coldest: float = 0.0
 
     def needed(self, weights: set[str]) -> list[str]:
         """Return the routes that sampling policies with these kinds of ``weights`` requires."""
@@ -87,7 +93,8 @@ def _ask_vllm(adapter: str | None, base: str | None, speaker: Published, say: Sa
 def _read_vllm(answer: Any, speaker: Published) -> Sample:
     [choice] = answer["choices"]
     _check_whole(choice.get("finish_reason"))
-    return _sample(choice["token_ids"], [token["logprob"] for token in choice["logprobs"]["content"]], speaker)
+    logps = [token["logprob"] for token in choice["logprobs"]["content"]]
+    return _sample(choice["token_ids"], [math.nan if logp == _VLLM_NAN else logp for logp in logps], speaker)
 
 
 def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: Say) -> Body:
@@ -133,6 +140,7 @@ def _read_openai(answer: Any, speaker: Published) -> Sample:
 
 VLLM = Routes(
     name="vLLM",
+    coldest=0.01,
     generate="/inference/v1/generate",
     asks=_ask_vllm,
     reads=_read_vllm,
@@ -151,6 +159,7 @@ VLLM = Routes(
 
 SGLANG = Routes(
     name="SGLang",
+    reserved=2,
     generate="/generate",
     asks=_ask_sglang,
     reads=_read_sglang,

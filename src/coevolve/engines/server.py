@@ -138,6 +138,11 @@ class ServerEngine(BaseEngine):
             self._publish(list(self.published.values()))
 
     def _check_sampling(self, say: Say) -> None:
+        if 0 < say.sampling.temperature < self.routes.coldest:
+            raise ValueError(
+                f"policy {say.policy!r}: sampling.temperature is {say.sampling.temperature:g}, and {self.routes.name} "
+                f"would sample at {self.routes.coldest:g}; say that, or 0"
+            )
         learns = self.published[say.policy].spec.weights != "frozen"
         if learns and self.scores and say.sampling.truncated:
             raise ValueError(
@@ -211,7 +216,7 @@ class ServerEngine(BaseEngine):
 
     async def _listed(self, client: Any) -> tuple[str, int | None]:
         """Return the server's name of its base model (``model``, or else the first listed model that is no adapter) and
-        that model's ``max_model_len`` if the server gives one."""
+        that model's ``max_model_len``, less what the server reserves, if it gives one."""
         said = ""
         try:
             answer = await sent(client, "/v1/models")
@@ -221,7 +226,7 @@ class ServerEngine(BaseEngine):
             found = bases.get(base, {})
             self._check_model(found.get("root"))
             longest = found.get("max_model_len")
-            return base, longest if isinstance(longest, int) else None
+            return base, longest - self.routes.reserved if isinstance(longest, int) else None
         except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
             if self.model is not None:
                 return self.model, None  # a given name needs no list

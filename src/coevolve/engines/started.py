@@ -22,7 +22,13 @@ Flags = Mapping[str, bool | int | float | str]
 
 ALIVE = 5.0
 """Seconds within which a healthy server answers ``/health``."""
-_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+_ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TRITON_F32_DEFAULT": "ieee",  # else attention in float32 multiplies in TF32 on GPUs, which the gate refuses
+}
+_LOADS_ADAPTERS = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+"""Only for teams with adapters: vLLM refuses it together with several API servers (``data-parallel-size``)."""
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM allows as ``max-lora-rank``."""
@@ -35,7 +41,11 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
     not answer within ``seconds``; ValueError for an invalid port, and for one at which another server listens, whose
     turns would be taken for those of this one."""
     flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
-    cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
+    around = dict(_ENVIRONMENT)
+    if any(new.spec.weights == "lora" for new in team):
+        around |= _LOADS_ADAPTERS
+    if "devices" in flags:
+        around["CUDA_VISIBLE_DEVICES"] = str(flags.pop("devices"))
     port = str(flags["port"])
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError(f"start.port is {flags['port']!r}; want a number from 1 to 65535, or none for a free one")
@@ -46,7 +56,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
         )
     command = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
     try:
-        child = Child([*command, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT | cards)
+        child = Child([*command, *itertools.starmap(_flag, flags.items())], around)
     except FileNotFoundError as error:
         raise ShortageError(
             "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "

@@ -46,6 +46,8 @@ def fsdp(
         from coevolve.learners.build import build_policies
 
         return build_policies({name: spec}, **how)[name]  # type: ignore[arg-type]
+    if spec.device.partition(":")[0] not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device is {spec.device}, for which there are no ranks; say cuda, cpu, or learner: null")
     if spec.weights == "full" and spec.compute == "cpu":
         raise ValueError("compute is cpu, whose loops read whole weights, and these are sharded; say compute: auto")
     if spec.weights == "full" and spec.optimizer != "adamw":

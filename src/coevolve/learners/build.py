@@ -95,6 +95,7 @@ def loaded(
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)
         made |= {name: (tokenizer, weights[name], start) for name in names}
+    torch.cuda.empty_cache()  # a base is narrowed on the card, and a server there needs the freed half
     return made
 
 

@@ -24,7 +24,7 @@ from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
 from coevolve.learners.gate import Gap, check_lengths, check_versions, sampled_first
 from coevolve.learners.loss import loss_of, token_weights
-from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
+from coevolve.learners.optim import adamw, check_state, load_state, lr_factor, saved, set_rates
 from coevolve.maths import kl
 from coevolve.maths.loss_aggregation import TINY
 from coevolve.maths.minibatches import mini_batches
@@ -288,7 +288,7 @@ class LocalLearner(Policy):
 
     def training_state(self) -> dict[str, Any]:
         """Return what a resumed run needs beyond the folder of ``save``: the optimiser state (empty if frozen)."""
-        return {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
+        return {} if self.optimizer is None else {"optimizer": saved(self.optimizer)}
 
     def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
         """Restore weights, value head and optimiser from a checkpoint, bit for bit; a frozen policy only warns if the
@@ -309,7 +309,7 @@ class LocalLearner(Policy):
             self.value_head.load_state_dict(head)
         assert self.optimizer is not None
         check_state(training_state, self.parameters, self.spec.optimizer, folder)
-        self.optimizer.load_state_dict(training_state["optimizer"])
+        load_state(self.optimizer, training_state["optimizer"])
 
 
 @torch.no_grad()

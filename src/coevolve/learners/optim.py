@@ -55,6 +55,32 @@ def set_rates(optimizer: torch.optim.Optimizer, spec: PolicySpec, factor: float)
         group["lr"] = rate * factor
 
 
+def saved(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the optimiser's state to be saved. bitsandbytes' paged tensors are copied into ordinary ones, since a
+    machine without its GPU library could not use them."""
+    state: dict[str, Any] = _ordinary(optimizer.state_dict())
+    return state
+
+
+def load_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load a state that ``saved`` returned, or an older one that holds paged tensors. Moments of a paged optimiser are
+    paged again, which bitsandbytes' own ``load_state_dict`` leaves out."""
+    optimizer.load_state_dict(_ordinary(state))
+    if not getattr(optimizer, "is_paged", False):
+        return
+    paged: Any = optimizer
+    for parameter, one in paged.state.items():
+        for key in one.keys() & {"state1", "state2"}:
+            one[key] = paged.get_state_buffer(parameter, dtype=one[key].dtype).copy_(one[key])
+
+
+def _ordinary(state: Any) -> Any:
+    """Return the state with its paged tensors copied."""
+    if isinstance(state, Mapping):
+        return {key: _ordinary(value) for key, value in state.items()}
+    return state.clone() if getattr(state, "is_paged", False) else state
+
+
 def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path) -> None:
     """Raise ValueError unless this is the state of an AdamW of this kind on parameters of these shapes.
 

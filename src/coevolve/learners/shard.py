@@ -173,6 +173,12 @@ class Shard(LocalLearner):
         }
         return {**state, "state": parted}
 
+    def mark(self, version: int) -> None:
+        """Number the weights, as ``Policy.mark``, and return the GPU memory that PyTorch keeps for reuse: an engine,
+        perhaps on the same card, samples next."""
+        super().mark(version)
+        torch.cuda.empty_cache()
+
     def save_model(self, folder: Path) -> None:
         """Write the model from the parts of all ranks; the first rank writes."""
         state = whole(self.models[0].state_dict(keep_vars=True)) if self.models else None

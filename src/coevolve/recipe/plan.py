@@ -175,9 +175,11 @@ def _positions(recipe: Recipe, spec: RecipePolicy) -> int:
     return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
 
 
-def _cache(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
-    """Return the bytes of the KV cache of this many positions."""
-    return 2 * (2 if spec.dtype == "bfloat16" else 4) * shape.layers * shape.kv * positions
+def _sampling(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
+    """Return the bytes that sampling takes: the KV cache of this many positions, and trained weights in bfloat16."""
+    narrow = spec.dtype == "bfloat16"
+    rounded = 2 * shape.parameters if positions and narrow and spec.weights == "full" else 0
+    return 2 * (2 if narrow else 4) * shape.layers * shape.kv * positions + rounded
 
 
 @dataclass
@@ -199,7 +201,7 @@ class _Device:
         if spec.weights != "frozen":
             learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
             self.learning = max(self.learning, learns, key=lambda parts: sum(parts.values()))
-        self.cache = max(self.cache, _cache(spec, shape, positions))
+        self.cache = max(self.cache, _sampling(spec, shape, positions))
 
     def sum(self) -> str:
         """Return the memory in one line."""
@@ -237,7 +239,7 @@ class _Moved:
             self.gradients = max(self.gradients, state["gradients"])
             self.buffers += state["gradients"]
             self.work = max(self.work, sum(cost.learning(shape, spec).values()))
-        self.work = max(self.work, _cache(spec, shape, positions))
+        self.work = max(self.work, _sampling(spec, shape, positions))
 
     def more(self, count: int) -> str:
         """Return in one line the memory that ``count`` processes need beyond one, which ``_Device`` counts.
