@@ -124,7 +124,9 @@ def test_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch, micro_model: str) -
     how = {"reference": False, "critic": False, "steps": 1, "seed": 0}
     with pytest.raises(ValueError, match="whose moments cannot be sharded with the weights; say optimizer: adamw"):
         fsdp("ann", spec, **how, ranks=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="device is xpu:1, for which there are no ranks; say cuda, cpu, or learner: null"):
+    with pytest.raises(
+        ValueError, match="device is xpu:1, for which there are no ranks; say cuda, cpu, or learner: null"
+    ):
         fsdp("ann", PolicySpec(micro_model, device="xpu:1"), **how, ranks=2)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ValueError, match=r"policy 'ann': optimizer: adamw_8bit needs the package bitsandbytes; pip"):

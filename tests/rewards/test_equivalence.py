@@ -33,6 +33,7 @@ def judge() -> Iterator[MathVerify]:
         ("\\boxed{\\frac{24}{2}}", Fraction(12), True),  # the last number is 2
         ("It costs $1,000.", Fraction(1000), True),
         ("x = -5", Fraction(-5), True),
+        ("x = \N{MINUS SIGN}5", Fraction(-5), True),
         ("\\frac{2}{3}", Fraction(2, 3), True),
         ("12 or 13", Fraction(12), False),
         ("", Fraction(0), False),

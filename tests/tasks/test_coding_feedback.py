@@ -39,6 +39,13 @@ def test_the_first_failing_tests_are_quoted_by_the_name_of_the_function(task: Hu
     assert notes(task, aux=AUX, main=WRONG) == [both, both]
 
 
+def test_blanks_in_a_test_are_quoted_as_they_are(task: HumanEval) -> None:
+    test = 'def check(candidate):\n    assert candidate("a   b") == [\n        1, 2]\n'
+    task.train[0].data["tests"] = test
+    [note] = notes(task, coder=ALONE)
+    assert 'assert squares("a   b") == [ 1, 2] fails' in note
+
+
 def test_an_exception_is_quoted(task: HumanEval) -> None:
     [note] = notes(task, coder="def squares(n):\n    if n:\n        raise ValueError('no\\nway')\n    return []")
     assert note == (

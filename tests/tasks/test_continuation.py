@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,18 @@ def test_the_last_of_a_chain_hears_the_one_before(words: str, said: Callable[[Pr
     task = _task(words)
     heard = [said(task.train[0], " first"), said(task.train[0], " second")]
     assert 'sentence "The soup at second" more' in task.prompt(task.train[0], "closer", heard)
+
+
+def test_a_role_that_has_spoken_hears_the_others_or_itself(words: str, said: Callable[[Problem, str], Turn]) -> None:
+    """In a discussion whoever spoke last before it may be itself; in rounds an empty note follows its own turn."""
+    task = _task(words)
+    own, other = (
+        dataclasses.replace(said(task.train[0], text), role=role) for text, role in ((" mine", "bob"), (" hers", "ann"))
+    )
+    for heard, shown in (([other, own], "hers"), ([own, ""], "mine"), ([own], "mine")):
+        assert f'sentence "The soup at {shown}" more' in task.prompt(task.train[0], "bob", heard)
+    with pytest.raises(ValueError, match=r"role 'bob', problem 'soup': .* no place for feedback, .* gives 'be better'"):
+        task.prompt(task.train[0], "bob", [own, "be better"])
 
 
 def test_what_was_heard_is_not_touched(words: str, said: Callable[[Problem, str], Turn]) -> None:

@@ -260,16 +260,30 @@ def test_three_tenths_are_held_out(name: str, put: Put) -> None:
 @pytest.mark.parametrize("name", ["svamp", "mawps"])
 def test_what_differs_in_numbers_only_is_on_one_side(name: str, put: Put) -> None:
     """For svamp what is told, whatever is asked of it; each of 40 stories has five problems."""
-    told = [(f"{word(i)} has {n} nuts.", f"How many {word(n)}?" if name == "svamp" else "How many?")
+    told = [(f"{word(i)} has {n} nuts.", f"How many {word(n)}?" if name == "svamp" else "How many?", float(i))
             for i in range(40) for n in range(10, 60, 10)]  # fmt: skip
-    rows = [{"body": body, "question": asked if name == "svamp" else f"{body} {asked}", "answer": 2.0}
-            for body, asked in told]  # fmt: skip
+    rows = [{"body": body, "question": asked if name == "svamp" else f"{body} {asked}", "answer": answer}
+            for body, asked, answer in told]  # fmt: skip
     put(name, rows)
     made: Any = component({"name": name}, TASKS, "task")
     sides = [{p.data["question"].split()[0] for p in side} for side in (made.train, made.test)]
     assert [bool(side) for side in sides] == [True, True]
     assert len(made.train) + len(made.test) == 200
     assert sides[0].isdisjoint(sides[1])
+
+
+def test_a_problem_of_training_in_other_words_is_not_held_out() -> None:
+    """Other numbers, another answer or other words make another problem. By its story, "a" is one to train."""
+    asked = [
+        (0, "Tim has 2 balls and buys 3 balls now. How many has he?", 5),
+        (1, "Tim has 2 balls, and buys 3 balls now. How many balls has he got?", 5),
+        (2, "Tim has 2 balls, and buys 4 balls now. How many balls has he got?", 5),
+        (3, "Tim has 2 balls, and buys 3 balls now. How many balls has he lost?", 1),
+        (4, "A train of 3 cars gets 2 more cars at a station. What is its length?", 5),
+    ]
+    made = [Problem(str(i), {"question": q, "gold": Fraction(gold), "story": "abcde"[i]}) for i, q, gold in asked]
+    train, test = split(made, 0.5)
+    assert ([p.id for p in train], [p.id for p in test]) == (["0"], ["2", "3", "4"])
 
 
 def test_a_question_that_repeats_is_kept_once() -> None:

@@ -24,6 +24,7 @@ def judge(line: str) -> bool:
     The limit is on processor time, so that a busy machine gives the same verdicts.
     """
     text, numerator, denominator = json.loads(line)
+    text = text.replace("\N{MINUS SIGN}", "-")  # which math-verify does not read as a sign
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     # math-verify's own time limits are off: Python handles their signals only between two of its instructions.
     verdict = verify([Rational(numerator, denominator)], parse(text, parsing_timeout=None), timeout_seconds=None)

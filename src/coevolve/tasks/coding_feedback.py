@@ -152,7 +152,7 @@ def _tested(notes: Notes, seen: Seen) -> Iterator[str]:
         total = notes.some_passed if failing else notes.all_passed
         yield total.format(passed=seen.grade.passed, total=len(verdicts))
     for verdict in failing[: notes.shown]:
-        test = re.sub(r"\bcandidate\b", seen.entry, " ".join(verdict.test.split()))
+        test = re.sub(r"\bcandidate\b", seen.entry, re.sub(r"\s*\n\s*", " ", verdict.test.strip()))
         yield notes.failing.format(test=cut(test, _TEST), why=_why(verdict, seen))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from coevolve import noise
 from coevolve.rewards.sentiment import Score
 from coevolve.tasks.data import Later
+from coevolve.tasks.heard import sorted_out
 from coevolve.types import Case, Problem, Role, Turn
 
 Split = Literal["train", "test"]
@@ -53,12 +54,24 @@ class Continuation:
         self.score = score
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
-        """Return the query alone, or the observer's template around the last thing heard, exactly as it was said."""
+        """Return the query alone, or the observer's template around the last thing heard, exactly as it was said.
+
+        A role that has spoken is shown the last turn of another role, or its own if it has heard no other. Raises
+        ValueError for a note behind its turn, which the template has no place for.
+        """
         query: str = p.data["query"]
         if not heard:
             return query
-        last = heard[-1]
-        return observer_prompt(query, last if isinstance(last, str) else last.text)
+        own, others, notes = sorted_out(role, heard)
+        if own is None:
+            last = heard[-1]
+            return observer_prompt(query, last if isinstance(last, str) else last.text)
+        if any(notes):
+            raise ValueError(
+                f"role {role!r}, problem {p.id!r}: this task's prompts have no place for feedback, and the play gives "
+                f"{next(filter(None, notes))[:80]!r}; use a play without it"
+            )
+        return observer_prompt(query, [own, *others.values()][-1].text)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """Return one number per turn: the score of query + its own text, never of the prompt that it was given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -117,7 +117,8 @@ def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], lis
 
     A hash of the letters of a problem's ``story``, or else of its question, decides, so neither order nor source of the
     rows matters, and problems that differ in numbers only are on one side. Of questions that repeat, spaces and
-    punctuation aside, the first is kept.
+    punctuation aside, the first is kept. A held-out problem with numbers is dropped if a training problem has the
+    same numbers, the same answer and at least three fifths of all words of the two: it is the same in another edition.
     """
     first: dict[str, Problem] = {}
     for problem in problems:
@@ -126,4 +127,22 @@ def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], lis
     for problem in first.values():
         story = re.sub(r"[\W\d_]+", "", (problem.data.get("story") or problem.data["question"]).lower())
         parts[noise.integer(1, 1000, "held out", story) <= 1000 * share].append(problem)
-    return parts
+    train, held_out = parts
+    told: dict[tuple[Any, ...], list[set[str]]] = {}
+    for problem in train:
+        numbers, words = _told(problem)
+        told.setdefault(numbers, []).append(words)
+    return train, [problem for problem in held_out if not _is_among(*_told(problem), told)]
+
+
+def _told(p: Problem) -> tuple[tuple[Any, ...], set[str]]:
+    """Return a problem's numbers, sorted, with its answer, and its words."""
+    text = p.data["question"].lower()
+    return (*sorted(re.findall(r"\d+(?:\.\d+)?", text)), p.data.get("gold")), set(re.findall(r"[^\W\d_]+", text))
+
+
+def _is_among(numbers: tuple[Any, ...], words: set[str], told: Mapping[tuple[Any, ...], Sequence[set[str]]]) -> bool:
+    """Return whether one of the problems ``told`` has these numbers, besides the answer, and most of these words."""
+    return len(numbers) > 1 and any(
+        5 * len(words & others) >= 3 * len(words | others) for others in told.get(numbers, ())
+    )

@@ -12,12 +12,12 @@ _HELD_OUT = 0.3
 
 
 class Svamp(Numbers):
-    """SVAMP (Patel et al. 2021) with the prompts and the reward of ``gsm8k``: 699 problems to train, 301 to test.
+    """SVAMP (Patel et al. 2021) with the prompts and the reward of ``gsm8k``: 699 problems to train, 298 to test.
 
     The 1,000 problems come from ``svamp`` of the folder that COEVOLVE_DATA names, else from the hub (ChilleD/SVAMP,
     both splits together). The authors made a test set and gave no split; here a hash of each problem's story, without
-    its numbers and its question, decides, wherever the rows come from. Many stories are variations of a few: 182 of the
-    301 share more than four fifths of their words with a training problem. It is not the split of the hub's copy.
+    its numbers and its question, decides, wherever the rows come from. Many stories are variations of a few: 180 of the
+    298 share more than four fifths of their words with a training problem. It is not the split of the hub's copy.
     judge: as in ``gsm8k``.
 
     Raises ValueError, when problems are first used, for missing data and for a row without body, question or number.

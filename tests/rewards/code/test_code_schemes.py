@@ -75,6 +75,12 @@ def test_scheme(scheme, body):
     assert flags == {f"scheme_{name}": float(name == scheme) for name in EXAMPLES if name}
 
 
+def test_a_scheme_needs_a_helper_that_is_there():
+    found = judged("def f(x):\n    return aux(x) or 1", "")
+    assert found.calls_aux and not found.aux_defined
+    assert not any(value for name, value in found.parts().items() if name.startswith("scheme_"))
+
+
 def test_a_function_of_mains_own_that_calls_aux_is_looked_at():
     own = "def g(x):\n    return [aux(y) for y in x]\n\n"
     assert judged(f"{own}def f(x):\n    return g(x)").scheme == "coordinator"

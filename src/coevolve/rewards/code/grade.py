@@ -170,7 +170,7 @@ class Grade:
             parts |= {
                 "cooperation": self.cooperation / 1.5,
                 "cooperation_ungated": self.cooperation_ungated / 1.5,
-                **{f"scheme_{name}": float(self.scheme == name) for name in SCHEMES},
+                **{f"scheme_{name}": float(self.aux_defined and self.scheme == name) for name in SCHEMES},
             }
         return parts
 
