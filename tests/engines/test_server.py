@@ -392,7 +392,7 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
     engine.publish([lora.published(0)])
     with pytest.raises(ValueError, match="policy 'a': with top_k, top_p or repetition_penalty vLLM gives"):
         engine.generate({"a": make_says([[5]], Sampling(5, top_k=3))})
-    with pytest.raises(ValueError, match="policy 'a': sampling.temperature is 0.001, and vLLM would sample at 0.01"):
+    with pytest.raises(ValueError, match=r"policy 'a': sampling\.temperature is 0\.001, and vLLM would sample at 0.01"):
         engine.generate({"a": make_says([[5]], Sampling(5, temperature=0.001))})
     for temperature in (0.0, 0.01):
         engine.generate({"a": make_says([[5]], Sampling(5, temperature=temperature))})

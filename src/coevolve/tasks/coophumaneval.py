@@ -15,9 +15,9 @@ from coevolve.tasks.scoring import Scoring
 CONTRADICTORY = tuple(f"CoopHumanEval/{number}" for number in (2, 12, 30, 45, 50))
 """Problems whose tests contradict their prompts. ``valid_date``: dates are mm-dd-yyyy in the prompt and dd-mm-yyyy in
 the tests. ``is_multiply_prime``: the prompt asks for True for products of three primes, the tests want False for
-45 = 3 * 3 * 5, 12 = 2 * 2 * 3 and 105 = 3 * 5 * 7. ``odd_even_sum_numbers``: the digits of 11 have an even sum, the tests
-begin at 13. ``prime_ascii_sum_words``: the tests want ``hi``, whose sum is 209 = 11 * 19. ``can_form_polygon``: the angles
-of ten sides sum to 1440, the tests want True for 1400."""
+45 = 3 * 3 * 5, 12 = 2 * 2 * 3 and 105 = 3 * 5 * 7. ``odd_even_sum_numbers``: the digits of 11 have an even sum, and the
+tests begin at 13. ``prime_ascii_sum_words``: the tests want ``hi``, whose sum is 209 = 11 * 19. ``can_form_polygon``:
+the angles of ten sides sum to 1440, and the tests want True for 1400."""
 
 
 class CoopHumanEval(Coding):
@@ -25,8 +25,8 @@ class CoopHumanEval(Coding):
 
     The 82 problems are ``coop_humaneval`` in the folder that COEVOLVE_DATA names, else the hub's
     OpenMLRL/CoopHumanEval. train, test: rows [first, end), end null for all that follow. drop_contradictory: leave out
-    the five problems whose tests contradict their prompts, ``CONTRADICTORY``, which no right answer can solve; the first
-    two are among the paper's test problems. feedback, scoring, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the
+    the problems whose tests contradict their prompts, ``CONTRADICTORY``, which no right answer can solve; the first two
+    are among the paper's test problems. feedback, scoring, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the
     notes, the deviations and the errors are those of ``HumanEval``.
     """
 

@@ -20,7 +20,7 @@ class Mawps(Numbers):
     else from the hub (MU-NLPC/Calc-mawps, all splits together, which is another selection). There is no common split;
     here a hash of each question without its numbers decides. Left out are questions that repeat and those whose answer
     is a rounded decimal such as 0.6666666667, which an exact comparison would never find right: 1,798 of the 2,065 rows
-    of the folder remain. Of these, 1,254 are to train and 494 to test (``split`` drops 50), of which 177 share more than
+    of the folder remain. Of these, 1,254 are to train and 494 to test (``split`` drops 50); 177 of them share more than
     four fifths of their words with a training problem. judge: as in ``gsm8k``.
 
     Raises ValueError, when problems are first used, for missing data and for a row without question or number.

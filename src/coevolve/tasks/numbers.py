@@ -128,20 +128,22 @@ def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], lis
         story = re.sub(r"[\W\d_]+", "", (problem.data.get("story") or problem.data["question"]).lower())
         parts[noise.integer(1, 1000, "held out", story) <= 1000 * share].append(problem)
     train, held_out = parts
-    told: dict[tuple[Any, ...], list[set[str]]] = {}
+    told: dict[tuple[object, ...], list[set[str]]] = {}
     for problem in train:
         numbers, words = _told(problem)
         told.setdefault(numbers, []).append(words)
     return train, [problem for problem in held_out if not _is_among(*_told(problem), told)]
 
 
-def _told(p: Problem) -> tuple[tuple[Any, ...], set[str]]:
+def _told(p: Problem) -> tuple[tuple[object, ...], set[str]]:
     """Return a problem's numbers, sorted, with its answer, and its words."""
     text = p.data["question"].lower()
     return (*sorted(re.findall(r"\d+(?:\.\d+)?", text)), p.data.get("gold")), set(re.findall(r"[^\W\d_]+", text))
 
 
-def _is_among(numbers: tuple[Any, ...], words: set[str], told: Mapping[tuple[Any, ...], Sequence[set[str]]]) -> bool:
+def _is_among(
+    numbers: tuple[object, ...], words: set[str], told: Mapping[tuple[object, ...], Sequence[set[str]]]
+) -> bool:
     """Return whether one of the problems ``told`` has these numbers, besides the answer, and most of these words."""
     return len(numbers) > 1 and any(
         5 * len(words & others) >= 3 * len(words | others) for others in told.get(numbers, ())
