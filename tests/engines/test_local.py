@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged, shaken
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from coevolve import noise
 from coevolve.compute.torch_backend import RowCache
 from coevolve.engines import decode
-from coevolve.engines.local import LocalEngine, chunks
+from coevolve.engines.local import LocalEngine, chunks, sample_base
 from coevolve.engines.routed import RoutedEngine
 from coevolve.learners.build import build_policies
 from coevolve.models.adapters import Adapters
@@ -304,3 +306,23 @@ def test_engines_side_by_side_are_as_stale_as_the_stalest():
     one, other, third = Kind(1), Kind(0), object()
     assert RoutedEngine({"ann": other, "bob": third}, one).staleness == 1
     assert (one.staleness, other.staleness) == (1, 1)
+
+
+class Rounded(TorchDispatchMode):
+    """Counts how often each parameter is converted to another dtype."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.counts = {p.data_ptr(): 0 for p in parameters}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "_to_copy" in str(func) and args[0].data_ptr() in self.counts:
+            self.counts[args[0].data_ptr()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_trained_weights_are_rounded_once_a_sampling(build_policy: Build) -> None:
+    policy = build_policy(weights="full", dtype="bfloat16", compute="torch")
+    with Rounded(policy.parameters) as found:
+        sample_base({"a": policy}, {"a": make_says([[5, 6]], Sampling(8))}, 1 << 20)
+    assert max(found.counts.values()) == 1

@@ -158,7 +158,6 @@ def sample_there(state: WorkerState, says: Mapping[PolicyName, Sequence[Say]], m
     return sample_base(state.policies, says, max_tokens)
 
 
-@torch.no_grad()  # not inference_mode, in which autocast rounds trained weights again at every token
 def sample_base(
     policies: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Sample]]:
@@ -181,7 +180,10 @@ def _sampled(
     first = next(iter(team.values()))
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     found: dict[int, Sample] = {}
+    # In inference_mode, which is faster for small models, autocast rounds trained weights again at every token.
+    mode = torch.inference_mode if first.dtype == torch.float32 else torch.no_grad
     with (
+        mode(),
         first.weights.base.speaking([policy.weights.adapter for policy in team.values()]) as adapters,
         first.computing(),
     ):
