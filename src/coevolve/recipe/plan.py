@@ -189,7 +189,7 @@ class _Device:
     held: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
     learning: dict[str, int] = field(default_factory=dict)
-    cache: int = 0
+    sampling: int = 0
 
     def add(self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int) -> None:
         """Add a policy. base: bytes of its model without trained parts, which other policies of the model share."""
@@ -201,14 +201,14 @@ class _Device:
         if spec.weights != "frozen":
             learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
             self.learning = max(self.learning, learns, key=lambda parts: sum(parts.values()))
-        self.cache = max(self.cache, _sampling(spec, shape, positions))
+        self.sampling = max(self.sampling, _sampling(spec, shape, positions))
 
     def sum(self) -> str:
         """Return the memory in one line."""
-        most = self.held + max(sum(self.learning.values()), self.cache)
+        most = self.held + max(sum(self.learning.values()), self.sampling)
         parts = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in self.learning.items() if size)
         learns = f"; while one learns {parts}" * bool(parts)
-        samples = f"; while they are sampled a cache of at most {self.cache / _GIB:.2f}" * bool(self.cache)
+        samples = f"; while they are sampled at most {self.sampling / _GIB:.2f}" * bool(self.sampling)
         return f"at most {most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
 
 
