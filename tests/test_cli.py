@@ -233,7 +233,7 @@ def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys
         Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(faults.Interrupted(signal.SIGINT))(self, i)
     )
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 130
-    assert "stopped at step 1; continue with --resume" in capsys.readouterr().err
+    assert "stopped at step 1 (no checkpoint yet, see save_every); continue with --resume" in capsys.readouterr().err
 
 
 def test_an_interrupt_right_after_a_resume_says_the_step_it_went_on_from(trained, monkeypatch, capsys):

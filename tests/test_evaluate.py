@@ -371,7 +371,7 @@ def test_a_run_without_a_checkpoint(tmp_path: Path) -> None:
 def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     toy(micro_model, steps=1).run(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .* with coevolve\.evaluate\.evaluate"):
+    with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .* with Trainer\.evaluate"):
         evaluate_run(tmp_path / "run")
 
 
@@ -402,3 +402,17 @@ def test_the_best_of_many_samples_does_not_overflow() -> None:
 def test_the_best_of_more_than_there_are(k: int) -> None:
     with pytest.raises(ValueError, match=f"best of {k} of 3"):
         best_at([1, 2, 3], k)
+
+
+def test_a_trainer_evaluates_as_a_run_is_evaluated(micro_model: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(toy=toy_file, model=micro_model, out=tmp_path / "run"))
+    trainer = build(load_recipe(recipe))
+    start = trainer.evaluate(4)
+    trainer.run(tmp_path / "run", recipe=load_recipe(recipe).record())
+    rows = [{"weights": "trained", **row} for row in trainer.evaluate(4)]
+    found = evaluate_run(tmp_path / "run", problems=4, trust_code=True)["rows"]
+    timed = {"seconds", "gain", "gain_se", "by_problem"}
+    plain = [{key: value for key, value in row.items() if key not in timed} for row in rows]
+    assert [{k: v for k, v in row.items() if k not in timed} for row in found if row["weights"] == "trained"] == plain
+    assert [row["reward"] for row in start] != [row["reward"] for row in rows]

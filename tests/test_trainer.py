@@ -737,6 +737,23 @@ def test_mistakes_are_named(micro_model):
         toy(micro_model, batch_size=0)
 
 
+def test_rewards_that_never_differ_are_told_once(micro_model):
+    """Whatever the algorithm; one other reward in between begins the count anew."""
+    cautions = toy(micro_model).cautions
+
+    def step(*rewards):
+        cautions.of_pay([SimpleNamespace(joints=[SimpleNamespace(rewards=[reward]) for reward in rewards])], [])
+
+    for rewards, steps in (((0.0, 0.0), 4), ((0.0, 1.0), 1), ((0.0, 0.0), 4)):
+        for _ in range(steps):
+            step(*rewards)
+    with pytest.warns(UserWarning, match="for 5 steps every turn has had the same reward, 0, so nobody has anything"):
+        step(0.0, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(0.0, 0.0)
+
+
 def test_a_critic_worse_than_nothing_is_told_once(micro_model):
     cautions = toy(micro_model).cautions
     for known, steps in ((-0.1, 19), (0.1, 1), (-0.1, 19)):

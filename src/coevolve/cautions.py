@@ -15,6 +15,9 @@ _MANY_ALONE = 0.25
 _DEAD = 20
 """The number of consecutive steps with a critic worse than none from which to warn."""
 
+_ALIKE = 5
+"""The number of consecutive steps in which all rewards are equal from which to warn."""
+
 _ENOUGH = 8
 """The fewest joints by which to judge whether agents are paid against each other."""
 
@@ -26,6 +29,8 @@ class Cautions:
         self.said: set[tuple[str, ...]] = set()
         self.worse_than_nothing: Counter[PolicyName] = Counter()
         """For each policy, the number of consecutive steps in which its critic was worse than none."""
+        self.paid_alike = 0
+        """The number of consecutive steps in which all rewards were equal."""
 
     def _say(self, text: str, *what: str) -> None:
         """Warn, unless a warning with this key was given. what: the key, since the numbers in the text change."""
@@ -55,7 +60,15 @@ class Cautions:
             )
 
     def of_pay(self, episodes: Sequence[Episode], rows: Sequence[Row]) -> None:
-        """Warn about agents that are paid against each other."""
+        """Warn about agents that are paid against each other, and about rewards that are equal for many steps."""
+        found = {reward for episode in episodes for joint in episode.joints for reward in joint.rewards}
+        self.paid_alike = self.paid_alike + 1 if len(found) == 1 else 0
+        if self.paid_alike >= _ALIKE:
+            self._say(
+                f"for {_ALIKE} steps every turn has had the same reward, {min(found):g}, so nobody has anything "
+                "to learn from it; look at the answers (samples.jsonl of the run) and at the task's reward",
+                "alike",
+            )
         if averaged_away(episodes, rows):
             self._say(
                 "the task pays one agent what it takes from the others, and the credit pays them all alike, so that "

@@ -18,6 +18,7 @@ from coevolve.cautions import Cautions
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.dynamic_sampling import with_others
 from coevolve.engines.local import LocalEngine
+from coevolve.evaluate import SEED, choose, evaluate
 from coevolve.faults import ShortageError, blame, closed_after, during, one_line
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
@@ -392,6 +393,26 @@ class Trainer:
             "threads": torch.get_num_threads(),
             "product_threads": product_threads(),
         }
+
+    def evaluate(self, problems: int | None = None, *, samples: int = 1, seed: int = SEED) -> list[dict[str, Any]]:
+        """Return the rows of ``coevolve.evaluate``: the team with the last step's cast, and each policy alone, on
+        held-out problems, with the weights of now.
+
+        problems: how many (None: 256, or all if there are fewer), always the same ones. samples: episodes of each in
+        sampled rows. seed: of the random numbers. Raises ValueError for more problems than the task has.
+        """
+        return evaluate(
+            task=self.task,
+            play=self.play,
+            cast_at=self.cast(self.steps - 1),
+            policies=self.policies,
+            engine=self.engine,
+            sampling=self.sampling,
+            problems=choose(self.task, problems),
+            alone=[name for name in self.policies if name in self.speakers],
+            samples=samples,
+            seed=seed,
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return all settings of algorithm and play, defaults included: a recipe holds only those it sets."""

@@ -348,3 +348,12 @@ def test_a_setting_of_several_types_is_named_without_them():
         component({"name": "rounds", "done": "soon"}, PLAYS, "play")
     with pytest.raises(ValueError, match=r"^play: feedback: input should be a valid boolean"):
         component({"name": "rounds", "feedback": "fb.py:note"}, PLAYS, "play")
+
+
+def test_an_algorithm_that_is_none_is_told(recipe, tmp_path):
+    """A function of the user's own that forgot to return one."""
+    (tmp_path / "mine.py").write_text("def mine():\n    pass\n")
+    with pytest.raises(
+        ValueError, match=r"algorithm .*mine\.py:mine returned None; want an Algorithm, such as replace"
+    ):
+        parts(load_recipe(recipe(), [f"algorithm={tmp_path / 'mine.py'}:mine"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.recipe.schema import build
     from coevolve.recipe.unused import warn_of_unused
     from coevolve.report.trackers import trackers
-    from coevolve.runs.folder import RunDir, steps_of
+    from coevolve.runs.folder import RunDir
 
     done: list[int] = []
     record, run, place = recipe.record(), RunDir(recipe.output_dir), RunDir(recipe.output_dir.absolute())
@@ -117,8 +117,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     except KeyboardInterrupt as stop:
         if not is_interrupt(stop):  # raised by the user's code
             raise
-        before = max(map(steps_of, place.checkpoints()), default=0)
-        said = f"stopped at step {done[-1] if done else before}; {_how_to_go_on(place)}"
+        said = f"stopped at step {_reached(place, done)}; {_how_to_go_on(place)}"
         raise Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     except Exception as error:
         if line := lacking(error):
@@ -159,6 +158,16 @@ def _run(run: RunDir, train: Callable[..., object], resume: bool) -> None:
 
 def _how_to_go_on(run: RunDir) -> str:
     return "continue with --resume" if run.begun else "no run was begun; start it again"
+
+
+def _reached(run: RunDir, done: Sequence[int]) -> str:
+    """Return the number of the step that was reached, and of the newest checkpoint's if that is another."""
+    from coevolve.runs.folder import steps_of
+
+    last = max(map(steps_of, run.checkpoints()), default=0)
+    if not done or done[-1] == last:
+        return str(last)
+    return f"{done[-1]} ({f'the last checkpoint is of step {last}' if last else 'no checkpoint yet'}, see save_every)"
 
 
 def _show(run: Path) -> None:

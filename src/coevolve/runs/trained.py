@@ -83,7 +83,7 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
     if "roles" not in recorded:  # see ``Trainer.identity``
         raise ValueError(
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
-            "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
+            "Trainer.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
     trained = validate(Recipe, recorded, str(file))
     recipe = trained.model_copy(update={"callbacks": [], "learner": here(trained.learner)})
