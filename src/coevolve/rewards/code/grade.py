@@ -42,6 +42,7 @@ Everything is read from syntax trees. The paper's released code uses regular exp
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -51,7 +52,7 @@ from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.simplify import simplify
-from coevolve.rewards.code.syntax import definitions, function, parse, returns
+from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
 from coevolve.rewards.code.usage import is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
@@ -240,12 +241,12 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
     and once treating them as free of side effects, to see whether their results are used: what is then left of the
     calls.
     """
-    kept = definitions(simplify(parse(code)).body)
+    kept = _known(simplify(parse(code)))
     main = function(kept, entry)
     calls = uses(main, kept, AUX) if main else []
     if main is None or not calls:
         return judged
-    bare = definitions(simplify(parse(code), [AUX]).body)
+    bare = _known(simplify(parse(code), [AUX]))
     rest = function(bare, entry)
     assert rest is not None
     used = uses(rest, bare, AUX)
@@ -257,3 +258,9 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
         ignored=not used,
         scheme=None if wrapper or not used else scheme(main, calls),
     )
+
+
+def _known(tree: ast.Module) -> dict[str, Named]:
+    """Return the definitions without other names of the helper: its own calls of itself are not main's use of it."""
+    found = definitions(tree.body)
+    return {name: one for name, one in found.items() if name == AUX or one is not found.get(AUX)}
