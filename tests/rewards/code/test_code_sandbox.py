@@ -71,7 +71,7 @@ def test_a_usage_example_at_the_end_costs_nothing(box):
 
 def test_what_only_disturbs_the_tests_costs_nothing(box):
     fine = [
-        "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        assert f(1) == 3\nunittest.main()",
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 3\nunittest.main()",
         "from my_helpers import aux, other",
         "from my_module import f\nprint(f(2))",
         "from helpers import *",

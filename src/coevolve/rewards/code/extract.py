@@ -149,7 +149,7 @@ def _fenced(text: str, glued: bool = False) -> Iterator[tuple[str, str, range]]:
         if line is not None and not ends:
             held.append(line.rstrip().removesuffix(opened["fence"]) if glues else line)
         if ends or glues:
-            lines = range(0 if line is None else i - len(held), 0 if line is None else i)
+            lines = range(i - len(held), i) if line is not None else range(0)
             yield opened["language"].lower(), textwrap.dedent("\n".join(held)), lines
             opened = None
 

@@ -15,8 +15,8 @@ as shares of their maximum, and the return, (structure + 0.5 syntax + tests + 1.
 (0.6 structure + 0.5 syntax + tests) / 2.1, is not in the paper.
 
 Everything is read from syntax trees. The paper's released code uses regular expressions; the differences are:
-1. A function is defined where it parses. A broken main function earns no structure; in the released code, any text
-   after ``def`` does.
+1. A function is defined where it parses: by ``def`` or a lambda, or as another name of one so defined. A broken main
+   function earns no structure; in the released code, any text after ``def`` does.
 2. Functions, constants and imports stay as written. In the released code a function ends at the first function inside
    it or at the next line without indentation, and constants are lost.
 3. A function returns if it returns something: ``return None`` and the ``return`` of a nested function do not count,
@@ -36,8 +36,8 @@ Everything is read from syntax trees. The paper's released code uses regular exp
    Cooperation is paid if one passes, even if the sandbox gave up on slow ones (the released code does so too, though
    its log says that it does not).
 9. Functions and imports of the prompt are available.
-10. Programs have the standard library and no other package. In the released code they have all packages of the
-    trainer's process.
+10. Programs have the standard library and no other package; an import from another is left out if nothing needs it.
+    In the released code they have all packages of the trainer's process.
 """
 
 from __future__ import annotations

@@ -133,12 +133,12 @@ def _is(node: ast.AST, names: Collection[str]) -> bool:
 class _Trials:
     """Detection of the statements that try a piece's code out; ``has`` is called on each statement in order.
 
-    A trial is an assignment that calls a tried function or ``input``, or reads the
-    result of such an assignment, unless it redefines a tried function (``f = cached(f)``) or makes a table that a
-    definition reads (``SQUARES = f(100)``); and any statement that is neither an assignment nor a definition and names
-    ``input``, ``__name__``, ``unittest`` or the like, a tried function or the result of a trial, calls a function of
-    the piece that asserts something or calls a tried function, or has a ``print`` or an ``assert`` and does not fill
-    such a table (``SQUARES.append(i * i)``). read: the global names that definitions of the program read.
+    A trial is an assignment that calls a tried function or ``input``, or reads the result of such an assignment, unless
+    it redefines a tried function (``f = cached(f)``) or makes a table that a definition reads (``SQUARES = f(100)``);
+    and any statement that is neither an assignment nor a definition and names ``input``, ``__name__``, ``unittest`` or
+    the like, a tried function or the result of a trial, calls a function of the piece that asserts something or calls a
+    tried function, or has a ``print`` or an ``assert`` and does not fill such a table (``SQUARES.append(i * i)``).
+    read: the global names that definitions of the program read.
     """
 
     def __init__(self, piece: Piece, read: set[str]) -> None:
