@@ -109,6 +109,77 @@ def test_a_fence_behind_the_last_line_of_code_ends_its_block():
     assert extract(f"```python\n{broken}\n```") == "def f(x:\n    return x"
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "\n\nThis function returns x.",
+        "\nDone",
+        "<|im_end|>\nHuman: more",
+        "\n\nExample:\n```python\n>>> f(2)\n2\n```",
+        "\n\nExample:\n```python\n'f(2)'\n```",
+        "\nprint(f(2))\n```\n",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "Sure, it is this:\n"])
+def test_a_closing_fence_alone_ends_code_that_begins_the_answer(before, behind):
+    assert extract(f"{before}{CODE}\n```{behind}") == CODE
+
+
+def test_blocks_behind_code_that_begins_the_answer_count():
+    example = "def show():\n    return f(2)"
+    assert extract(f"{CODE}\n```\n\nTry it so:\n```python\n{example}\n```") == f"{CODE}\n{example}"
+
+
+def test_a_function_before_a_block_that_defines_it_is_no_beginning():
+    sketch = "def f(x):\n    return 0"
+    for code in (CODE, "f = lambda x: x"):
+        assert extract(f"{sketch}\n```\n{code}\n```\nDone.") == code
+    assert extract(f"{sketch}\n```\nIt is rather this:\n{CODE}\n```") == CODE
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (
+            f"The helper:\n{CODE}\nThe main one:\ndef g(x):\n    return f(x)\nDone, enjoy it.",
+            f"{CODE}\ndef g(x):\n    return f(x)",
+        ),
+        (
+            "from math import floor\nNow the code is:\ndef f(x):\n    return floor(x)",
+            "from math import floor\ndef f(x):\n    return floor(x)",
+        ),
+        ("It is so:\nK = 2\nand then so:\ndef f(x):\n    return K", "K = 2\ndef f(x):\n    return K"),
+        (
+            "from math import pi\nA constant is this:\nK = pi\nand then so:\ndef f(x):\n    return K",
+            "from math import pi\nK = pi\ndef f(x):\n    return K",
+        ),
+    ],
+)
+def test_parts_with_prose_between_them_are_joined(text, code):
+    assert extract(text) == code
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "y = solve(3)",  # would fail, and nothing reads it
+        "import numpy as np\ndef n(m): return np.norm(m)",  # the next problem of a model that rambles on
+        "def f(x): return 0",  # another version, and shorter
+        "x = 3",  # names of f's own
+    ],
+)
+def test_what_the_longest_part_has_no_use_for_is_left_out(other):
+    assert extract(f"It is this:\n{CODE}\nIt is good.\n{other}\nThat is it.") == CODE
+
+
+def test_a_special_token_in_a_comment_of_a_closed_block_cuts_nothing():
+    code = "def f(x):\n    y = x\n    # in <s> tags\n    return y"
+    for behind in ("", "<|im_end|>\n<|im_start|>user\n```python\ndef f(x):\n    return 2\n```"):
+        assert extract(f"Sure, here:\n```python\n{code}\n```\nDone.{behind}") == code
+    helper = "def g(x):\n    return f(x)"
+    assert extract(f"```python\n{code}\n```\nand\n```python\n{helper}\n```") == f"{code}\n{helper}"
+
+
 def test_what_utf8_cannot_hold_becomes_a_question_mark():
     assert extract("def f(x):\n    return '\udcff'") == "def f(x):\n    return '?'"
 

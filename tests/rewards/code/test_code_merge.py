@@ -45,6 +45,8 @@ def test_statements_of_one_line_and_of_several():
         "y = f(numbers)\nz = y + 1\nassert z",
         "a, b = f(1), f(2)\nif a:\n    b.sort()",
         "f(1).total = 3",
+        "unittest.main()",
+        "doctest.testmod()",
         "'''Text.'''",
         "Sure",
         "note: this",
@@ -89,6 +91,54 @@ def test_what_sets_the_code_up_stays(kept):
 def test_calls_that_only_try_the_code_out_are_left_out(trial, kept):
     code = "def f(x):\n    return x\n"
     assert merge([Piece(code + trial, tried=["f"])]) == code + (trial if kept is None else kept)
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        "T = []\nfor i in range(9):\n    T.append(i)\n    print(i)",
+        "T = {}\nfor i in range(9):\n    assert i < 9\n    T[i] = i",
+        "T = 1\nwhile T < 9:\n    T += 1\n    print(T)",
+    ],
+)
+def test_what_fills_a_table_is_no_trial_though_it_prints(filled):
+    reader = "\ndef f(n):\n    return T"
+    assert merge([Piece(filled + reader, tried=["f"])]) == filled + reader
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        "for i in range(9):\n    print(i)",
+        "print(T.index(1))",
+        "assert T.index(1)",
+        "for i in T:\n    T.clear()\n    print(f(i))",  # calls what is tested
+        "if __name__ == '__main__':\n    T.clear()\n    print(T)",
+        "if len(sys.argv) < 2:\n    print('usage')\n    sys.exit(1)",  # a module is no table
+    ],
+)
+def test_what_only_prints_a_table_is_a_trial(trial):
+    code = "import sys\nT = [1]\ndef f(n):\n    return T, sys.path"
+    assert merge([Piece(f"{code}\n{trial}", tried=["f"])]) == code
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("from my_module import f", ""),  # which the program defines
+        ("from helpers import *", ""),
+        ("from . import other", ""),
+        ("import numpy as np, os", "import os\n"),
+        ("import my.tools", ""),
+        ("from my_module import f, needed, other", "from my_module import needed\n"),
+        ("import needed.inner", "import needed.inner\n"),
+        ("from math import *", "from math import *\n"),
+        ("from os.path import f, join", "from os.path import f, join\n"),
+    ],
+)
+def test_imports_that_fail_and_are_of_no_use_are_left_out(line, kept):
+    code = "def f(x):\n    return f(needed.inner(x))"
+    assert merge([Piece(f"{line}\n{code}")]) == kept + code
 
 
 @pytest.mark.parametrize("reader", ["def g(n):\n    return T[n]", "class G:\n    def g(self):\n        return T"])

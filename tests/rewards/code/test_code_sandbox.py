@@ -69,6 +69,36 @@ def test_a_usage_example_at_the_end_costs_nothing(box):
     assert [found.total for found in grades] == [4.0] * 8
 
 
+def test_what_only_disturbs_the_tests_costs_nothing(box):
+    fine = [
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 3\nunittest.main()",
+        "from my_helpers import aux, other",
+        "from my_module import f\nprint(f(2))",
+        "from helpers import *",
+    ]
+    grades = grade([LINE_JOB] * 4, [{"aux": DOUBLE, "main": f"{LINE}\n{code}"} for code in fine], box)
+    assert [found.total for found in grades] == [4.0] * 4
+    table = "T = []\nfor i in range(9):\n    T.append(2 * i)\n    print(i)\ndef aux(x):\n    return T[x]"
+    [found] = grade([LINE_JOB], [{"aux": table, "main": LINE}], box)
+    assert found.total == 4.0
+
+
+def test_another_name_of_a_function_is_that_function(box):
+    """But another name of the helper is no use of it, though a helper that calls itself holds a call of aux."""
+    recursive = "def aux(x):\n    return 1 if x == 0 else aux(x - 1) + 2"
+    pairs = [
+        (DOUBLE, "def solve(x):\n    return aux(x) + 1\nf = solve", 4.0),
+        ("def twice(x):\n    return 2 * x\naux = twice", LINE, 4.0),
+        (recursive, "def solve(x):\n    return aux(x)\nf = solve", 3.0),
+        (recursive, "def aux(x):\n    return 0\nf = aux", 2.5),
+        (recursive, "g = aux\ndef f(x):\n    return g(x)", 2.5),
+        (recursive.replace("aux", "g") + "\naux = g", "def f(x):\n    return g(x)", 2.5),
+        (DOUBLE, "def solve(x):\n    return aux(x) + 1\nf = solve(3)", 0.4),
+    ]
+    grades = grade([LINE_JOB] * 7, [{"aux": aux, "main": main} for aux, main, _ in pairs], box)
+    assert [found.total for found in grades] == [total for _, _, total in pairs]
+
+
 def test_main_is_not_paid_for_an_aux_of_its_own(box):
     own = [
         "if True:\n    def aux(x):\n        return 2*x",

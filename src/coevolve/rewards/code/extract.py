@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
-from coevolve.rewards.code.syntax import first_line, is_idle, parse
+from coevolve.rewards.code.syntax import DEFINED, first_line, free, is_idle, parse, stored
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>")
-"""Special tokens that chat formats put around a turn. An answer's code ends at the first one with text before it,
-unless the code parses only with the token, which may stand in a string."""
+"""Special tokens that chat formats put around a turn. An answer ends at the first one with text before it, unless that
+one stands in a string or a comment: in a closed block that parses, or in code that parses only with it."""
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
 _PYTHON = {"", "python", "py", "python3", "py3"}
@@ -40,28 +41,37 @@ def extract(text: str) -> str:
        and a block that continues an earlier one has it. Blocks tagged as another language count only if there are no
        others, and a model's thoughts, up to ``</think>``, only if nothing follows.
     3. The same with a fence at the end of a line of code also closing its block, if that defines a function.
-    4. The blocks that parse alone and, of each other block, its longest run of lines that defines a function; joined,
+    4. The blocks that parse alone and, of each other block, the lines of code in it (see ``_between_prose``); joined,
        if that defines a function.
-    5. The longest such run of the joined blocks, or of the text if it has no blocks.
+    5. The lines of code of the joined blocks, or of the text if it has no blocks.
 
-    If all fail, the answer is broken code rather than prose around code: it is returned from the first line that looks
-    like code on, so that the syntax error can be reported.
+    If these define no function, the first fence may close code that begins the answer: see ``_begun``. If that fails
+    as well, the answer is broken code rather than prose around code: it is returned from the first line that looks like
+    code on, so that the syntax error can be reported.
     """
     uncut = _clean(text)
     said = _said(uncut)
-    text = next((part for part in _SPECIAL.split(said) if part.strip()), "")
-    blocks = _blocks(text)
+    text = _turn(said)
+    found = _ordinary(uncut, said, text)
+    return found if "lambda" in found or _defines(_body(found)) else _parsing(_begun(text)) or found
+
+
+def _ordinary(uncut: str, said: str, text: str) -> str:
+    blocks = _begun(text, tagged=True) or _blocks(text)
     fenced = "\n".join(blocks)
     for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, "\n".join(_blocks(said)))):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
     glued = "\n".join(_blocks(text, glued=True))
-    if (body := _body(glued)) is not None and _defines(body):
+    if _defines(body := _body(glued)):
         return _shaved(glued, body)
-    alone = "\n".join(filter(None, (block if _body(block) is not None else _longest_run(block) for block in blocks)))
-    if (body := _body(alone)) is not None and _defines(body):
-        return _shaved(alone, body)
-    return _longest_run(rest := fenced or _dedent(text)) or _broken(rest)
+    return _parsing(blocks) or _between_prose(rest := fenced or _dedent(text)) or _broken(rest)
+
+
+def _parsing(blocks: Sequence[str]) -> str:
+    """Return the blocks, of those that do not parse the lines of code, joined; "" if that defines no function."""
+    code = "\n".join(filter(None, (block if _body(block) is not None else _between_prose(block) for block in blocks)))
+    return _shaved(code, body) if _defines(body := _body(code)) else ""
 
 
 def _clean(text: str) -> str:
@@ -73,6 +83,18 @@ def _said(text: str) -> str:
     """Return the text after a reasoning model's last ``</think>``; the whole text if nothing follows."""
     behind = text.rpartition("</think>")[2]
     return behind if behind.strip() else text
+
+
+def _turn(text: str) -> str:
+    """Return the text up to the first special token that ends it; the tokens it begins with are left out."""
+    held = [lines for _, code, lines in _fenced(text) if lines and _SPECIAL.search(code) and _body(code) is not None]
+    start = 0
+    for token in _SPECIAL.finditer(text):
+        if not text[start : token.start()].strip():
+            start = token.end()
+        elif not held or not any(text.count("\n", 0, token.start()) in lines for lines in held):
+            return text[start : token.start()]
+    return text[start:]
 
 
 def _dedent(text: str) -> str:
@@ -94,24 +116,42 @@ def _body(code: str) -> list[ast.stmt] | None:
 
 
 def _blocks(text: str, glued: bool = False) -> list[str]:
-    """Return the contents of the fenced blocks, dedented; the last one may lack its closing fence. glued: a fence at
-    the end of a line of code also closes a block (though the line may belong to a string)."""
-    found: list[tuple[str, str]] = []
+    """Return the contents of the fenced blocks; those of another language only if there are no others."""
+    found = [(language, code) for language, code, _ in _fenced(text, glued)]
+    return [code for language, code in found if language in _PYTHON] or [code for _, code in found]
+
+
+def _begun(text: str, tagged: bool = False) -> list[str]:
+    """Return the blocks of a text that begins with code which its first fence closes; [] if that fence names a language
+    or no function is defined before it. tagged: only if the next fence names one, so that the first can open nothing.
+    """
+    lines = text.split("\n")
+    fences = [(i, found["language"]) for i, line in enumerate(lines) if (found := _FENCE.fullmatch(line))]
+    if not fences or fences[0][1] or (tagged and not (fences[1:] and fences[1][1])):
+        return []
+    first = fences[0][0]
+    before = "\n".join(lines[:first])
+    return [before, *_blocks("\n".join(lines[first + 1 :]))] if _parsing([before]) else []
+
+
+def _fenced(text: str, glued: bool = False) -> Iterator[tuple[str, str, range]]:
+    """Yield (language, content, line numbers) of each fenced block, dedented; the last one may lack its closing fence,
+    and then has no line numbers. glued: a fence at the end of a line of code also closes a block (though the line may
+    belong to a string)."""
     opened: re.Match[str] | None = None
     held: list[str] = []
-    for line in [*text.split("\n"), None]:
+    for i, line in enumerate([*text.split("\n"), None]):
         if opened is None:
             opened, held = (_FENCE.fullmatch(line) if line is not None else None), []
-        elif line is None or _closes(line, opened):
-            found.append((opened["language"].lower(), textwrap.dedent("\n".join(held))))
+            continue
+        glues = glued and line is not None and line.rstrip().endswith(opened["fence"])
+        ends = line is None or _closes(line, opened)
+        if line is not None and not ends:
+            held.append(line.rstrip().removesuffix(opened["fence"]) if glues else line)
+        if ends or glues:
+            lines = range(i - len(held), i) if line is not None else range(0)
+            yield opened["language"].lower(), textwrap.dedent("\n".join(held)), lines
             opened = None
-        elif glued and line.rstrip().endswith(opened["fence"]):
-            held.append(line.rstrip().removesuffix(opened["fence"]))
-            found.append((opened["language"].lower(), textwrap.dedent("\n".join(held))))
-            opened = None
-        else:
-            held.append(line)
-    return [code for language, code in found if language in _PYTHON] or [code for _, code in found]
 
 
 def _closes(line: str, opened: re.Match[str]) -> bool:
@@ -134,11 +174,28 @@ def _shaved(code: str, body: list[ast.stmt]) -> str:
     return "\n".join(lines[start:end]).strip("\n").rstrip()
 
 
-def _longest_run(text: str) -> str:
-    """Return the longest run of lines that parses and defines a function; "" if there is none."""
-    runs = [(run, body) for run in _runs(text) if (body := _body(run)) is not None]
-    defining = [_shaved(run, body) for run, body in runs if _defines(body)]
-    return max(defining, key=lambda code: code.count("\n"), default="")
+def _between_prose(text: str) -> str:
+    """Return the lines of code in a text: the longest run of lines that parses and defines a function, and the runs
+    that belong to it; "" if there is none.
+
+    A run belongs to it if it sets a name that the others read (a helper, an import, a constant), or defines a function
+    that reads theirs, and sets none of the longest one's names: that would be another version.
+    """
+    runs = [(_shaved(run, body), body) for run in _runs(text) if (body := _body(run)) is not None]
+    defining = [i for i, (_, body) in enumerate(runs) if _defines(body)]
+    if not defining:
+        return ""
+    longest = max(defining, key=lambda i: runs[i][0].count("\n"))
+    sets = [stored(body) for _, body in runs]
+    reads = [set().union(*(free(node) for node in body)) for _, body in runs]
+    given, asked, kept = set(sets[longest]), set(reads[longest]), {longest}
+    for i in [*range(len(runs)), *reversed(range(len(runs)))]:  # two passes find all but entangled ones
+        if not sets[i] & sets[longest] and (sets[i] & asked or (i in defining and reads[i] & given)):
+            given |= sets[i]
+            asked |= reads[i]
+            kept.add(i)
+    joined = "\n".join(runs[i][0] for i in sorted(kept))
+    return joined if _body(joined) is not None else runs[longest][0]
 
 
 def _broken(text: str) -> str:
@@ -148,8 +205,8 @@ def _broken(text: str) -> str:
     return "\n".join(lines[start:]).rstrip()
 
 
-def _defines(body: list[ast.stmt]) -> bool:
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in body)
+def _defines(body: list[ast.stmt] | None) -> TypeGuard[list[ast.stmt]]:
+    return any(isinstance(node, DEFINED) for node in body or ())
 
 
 def _runs(text: str) -> Iterator[str]:

@@ -15,8 +15,8 @@ as shares of their maximum, and the return, (structure + 0.5 syntax + tests + 1.
 (0.6 structure + 0.5 syntax + tests) / 2.1, is not in the paper.
 
 Everything is read from syntax trees. The paper's released code uses regular expressions; the differences are:
-1. A function is defined where it parses. A broken main function earns no structure; in the released code, any text
-   after ``def`` does.
+1. A function is defined where it parses: by ``def`` or a lambda, or as another name of one so defined. A broken main
+   function earns no structure; in the released code, any text after ``def`` does.
 2. Functions, constants and imports stay as written. In the released code a function ends at the first function inside
    it or at the next line without indentation, and constants are lost.
 3. A function returns if it returns something: ``return None`` and the ``return`` of a nested function do not count,
@@ -36,12 +36,13 @@ Everything is read from syntax trees. The paper's released code uses regular exp
    Cooperation is paid if one passes, even if the sandbox gave up on slow ones (the released code does so too, though
    its log says that it does not).
 9. Functions and imports of the prompt are available.
-10. Programs have the standard library and no other package. In the released code they have all packages of the
-    trainer's process.
+10. Programs have the standard library and no other package; an import from another is left out if nothing needs it.
+    In the released code they have all packages of the trainer's process.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -51,7 +52,7 @@ from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.simplify import simplify
-from coevolve.rewards.code.syntax import definitions, function, parse, returns
+from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
 from coevolve.rewards.code.usage import is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
@@ -240,12 +241,12 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
     and once treating them as free of side effects, to see whether their results are used: what is then left of the
     calls.
     """
-    kept = definitions(simplify(parse(code)).body)
+    kept = _known(simplify(parse(code)))
     main = function(kept, entry)
     calls = uses(main, kept, AUX) if main else []
     if main is None or not calls:
         return judged
-    bare = definitions(simplify(parse(code), [AUX]).body)
+    bare = _known(simplify(parse(code), [AUX]))
     rest = function(bare, entry)
     assert rest is not None
     used = uses(rest, bare, AUX)
@@ -257,3 +258,9 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
         ignored=not used,
         scheme=None if wrapper or not used else scheme(main, calls),
     )
+
+
+def _known(tree: ast.Module) -> dict[str, Named]:
+    """Return the definitions without other names of the helper: its own calls of itself are not main's use of it."""
+    found = definitions(tree.body)
+    return {name: one for name, one in found.items() if name == AUX or one is not found.get(AUX)}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from coevolve.rewards.code.syntax import DEFINED, first_line, is_idle, loaded, parse, stored
+from coevolve.rewards.code.syntax import DEFINED, first_line, free, is_idle, loaded, parse, stored
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINES = (*DEFINED, ast.ClassDef)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
-_TRIES = {"__name__", "print", "input"}
+_SHOWS = {"print"}
+_TRIES = {"__name__", "input", "unittest", "doctest", "pytest"}
 _REACHES = {"globals", "exec"}
 _REACHING = {"__globals__", "f_globals", "modules", "__code__", "__defaults__", "__kwdefaults__"}
 """Names and attributes with which a function, when called, can replace the code behind a name of the program."""
@@ -33,32 +35,47 @@ class Piece:
 
 def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
     """Return the parts of one program made of the pieces, each with the index of its piece: all imports first, each
-    once, starting with those from ``__future__``.
+    once, starting with those from ``__future__``, without those that fail and are of no use (see ``_imported``).
 
     Functions, classes, constants and other top-level statements stay as written and in their order, so that the last
     definition of a name holds. Left out are statements that may define, in any way, a name that their piece must not
     define (see ``_takes``); idle statements; and those that try the code out (see ``_Trials``). Raises ValueError if a
     piece does not parse.
     """
-    imports: dict[str, int] = {}
-    rest: list[tuple[str, int]] = []
+    imports: list[tuple[ast.Import | ast.ImportFrom, int]] = []
+    rest: list[tuple[ast.stmt, str, int]] = []
     bodies = [parse(piece.code).body for piece in pieces]
-    read = {name for body in bodies for node in body if isinstance(node, _DEFINES) for name in _free(node)}
+    read = {name for body in bodies for node in body if isinstance(node, _DEFINES) for name in free(node)}
     for i, (piece, body) in enumerate(zip(pieces, bodies, strict=True)):
         lines = piece.code.encode().split(b"\n")
         trials = _Trials(piece, read)
         for node in body:
             if isinstance(node, _IMPORTS):
-                imports |= {line: i for line in _imported(node, piece.without) if line not in imports}
+                imports.append((node, i))
             elif not (is_idle(node) or trials.has(node) or _takes(node, set(piece.without))):
-                rest.append((_source(lines, node), i))
+                rest.append((node, _source(lines, node), i))
+    defined = {node.name for node, _, _ in rest if isinstance(node, _DEFINES)}
+    needed = {name for node, _, _ in rest for name in loaded(node)} - defined
+    hoisted: dict[str, int] = {}
+    for imported, i in imports:
+        for line in _imported(imported, pieces[i].without, needed):
+            hoisted.setdefault(line, i)
     future = "from __future__ "
-    return [*sorted(imports.items(), key=lambda one: not one[0].startswith(future)), *rest]
+    first = sorted(hoisted.items(), key=lambda one: not one[0].startswith(future))
+    return [*first, *((text, i) for _, text, i in rest)]
 
 
-def _imported(node: ast.Import | ast.ImportFrom, without: Collection[str]) -> list[str]:
-    """Return the import statement without the names that must not be defined: [] if nothing is left."""
-    node.names = [alias for alias in node.names if (alias.asname or alias.name) not in without]
+def _imported(node: ast.Import | ast.ImportFrom, without: Collection[str], needed: Collection[str]) -> list[str]:
+    """Return the import statement without the names that must not be defined, and without those that a program cannot
+    import, as only the standard library is there, and does not need from it: [] if nothing is left."""
+
+    def stays(alias: ast.alias) -> bool:
+        name = alias.asname or alias.name
+        module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
+        is_there = module.split(".")[0] in sys.stdlib_module_names
+        return name not in without and (is_there or name.split(".")[0] in needed)
+
+    node.names = [alias for alias in node.names if stays(alias)]
     return [ast.unparse(node)] if node.names else []
 
 
@@ -116,11 +133,12 @@ def _is(node: ast.AST, names: Collection[str]) -> bool:
 class _Trials:
     """Detection of the statements that try a piece's code out; ``has`` is called on each statement in order.
 
-    A trial is a statement with an ``assert``; an assignment that calls a tried function or ``input``, or reads the
-    result of such an assignment, unless it redefines a tried function (``f = cached(f)``) or makes a table that a
-    definition reads (``SQUARES = f(100)``); and any statement that is neither an assignment nor a definition and names
-    ``print``, ``input``, ``__name__``, a tried function or the result of a trial, or calls a function of the piece that
-    asserts something or calls a tried function. read: the global names that definitions of the program read.
+    A trial is an assignment that calls a tried function or ``input``, or reads the result of such an assignment, unless
+    it redefines a tried function (``f = cached(f)``) or makes a table that a definition reads (``SQUARES = f(100)``);
+    and any statement that is neither an assignment nor a definition and names ``input``, ``__name__``, ``unittest`` or
+    the like, a tried function or the result of a trial, calls a function of the piece that asserts something or calls a
+    tried function, or has a ``print`` or an ``assert`` and does not fill such a table (``SQUARES.append(i * i)``).
+    read: the global names that definitions of the program read.
     """
 
     def __init__(self, piece: Piece, read: set[str]) -> None:
@@ -130,6 +148,7 @@ class _Trials:
         self.fails = {"input", *(set(piece.without) & self.tried)}
         self.asserts: set[str] = set()  # functions of the piece that assert something
         self.results: set[str] = set()
+        self.tables: set[str] = set()  # names that the piece assigns and a definition reads
 
     def has(self, node: ast.stmt) -> bool:
         called = _names(*(part.func for part in ast.walk(node) if isinstance(part, ast.Call)))
@@ -144,14 +163,23 @@ class _Trials:
             table = given & self.read and not (of_results or called & self.fails)
             is_trial = bool(called & self.calls or of_results) and not (given & self.tried or table)
             self.results = self.results | given if is_trial else self.results - given
+            self.tables |= set() if is_trial else given & self.read
             return is_trial
-        names = _TRIES | self.tried | self.results
-        return asserts or bool(_names(node) & names or called & (self.calls | self.asserts))
+        if _names(node) & (_TRIES | self.tried | self.results) or called & (self.calls | self.asserts):
+            return True
+        return bool(asserts or _names(node) & _SHOWS) and not _filled(node) & self.tables
 
 
-def _free(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
-    """Return the names that a definition reads and does not itself set."""
-    return loaded(node) - stored(node.body) - {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+def _filled(node: ast.stmt) -> set[str]:
+    """Return the names that a statement stores into, or calls a method on for its effect: ``a`` in ``a[0] = 1``."""
+    held: list[ast.AST] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            held.append(part.value.func)
+        elif isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
+            held.append(part)
+    whole = [part.value for part in held if isinstance(part, ast.Attribute | ast.Subscript)]
+    return stored([node]) | {part.id for part in whole if isinstance(part, ast.Name)}
 
 
 def _names(*nodes: ast.AST) -> set[str]:

@@ -150,7 +150,8 @@ def names_of(held: Iterable[ast.expr]) -> set[str] | None:
 def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
     """Return the functions and classes of the top level by name; of several with the same name the last.
 
-    ``name = cached(name)`` leaves the definition as it was; any other assignment removes it.
+    ``name = cached(name)`` leaves the definition as it was, ``name = other`` gives a function another name; any other
+    assignment removes it.
     """
     found: dict[str, Named] = {}
     for node in body:
@@ -158,7 +159,10 @@ def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
             found[node.name] = node
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for name in targets(node) if value is not None else []:
-            if value is not None and name not in loaded(value):
+            other = found.get(value.id) if isinstance(value, ast.Name) else None
+            if isinstance(other, ast.FunctionDef):
+                found[name] = other
+            elif value is not None and name not in loaded(value):
                 found.pop(name, None)
     return found
 
@@ -173,6 +177,13 @@ def function(found: Mapping[str, Named], name: str) -> Function | None:
 def loaded(node: ast.AST) -> set[str]:
     """Return the names that a node reads."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def free(node: ast.stmt) -> set[str]:
+    """Return the names that a statement reads; of a definition, those that it does not itself set."""
+    if not isinstance(node, NAMED):
+        return loaded(node)
+    return loaded(node) - stored(node.body) - {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
 
 
 def statements(function: Function) -> list[ast.stmt]:
