@@ -188,7 +188,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 def parts(recipe: Recipe) -> Parts:
     """Check every component's name and settings; calling a component builds it. Raises ValueError naming the key."""
-    algorithm = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()  # built now: it has components of its own to check
+    # Built now: it has components of its own to check, and a function of the user's own may return anything.
+    algorithm: Any = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()
     if not isinstance(algorithm, Algorithm):
         made = f"algorithm {recipe.algorithm['name']} returned {shown(algorithm)}"
         raise ValueError(f"{made}; want an Algorithm, such as replace(magrpo(), ...)")
