@@ -61,6 +61,19 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        (
+            "learning_rate=1",
+            "; learning_rate is a setting of a policy: policies.*.learning_rate for all, policies.NAME",
+        ),
+        ("rank=4", "; rank is a setting of a policy's lora: policies.*.lora.rank for all, policies.NAME.lora.rank for"),
+        ("max_new_tokens=4", "; max_new_tokens is a setting of sampling: sampling.max_new_tokens; known"),
+        ("beta=1", "; beta is a setting of an algorithm: algorithm.beta; known"),
+        ("policies.ann.steps=3", "; steps is a setting of the recipe: steps, with nothing before it; known"),
+        ("resume=true", "; resume is a setting of the command: --resume; known"),
+        ("num_train_epochs=1", "; TRL's num_train_epochs is steps (an epoch is problems / batch_size of them); known"),
+        ("policies.ann.lora.r=8", "; peft's r is lora.rank of a policy; known"),
+        ("r=8", "unknown key r; known: algorithm"),
+        ("policies.bab.learning_rate=1", "bab has no model; policies with one: ann, bob; did you mean 'bob'?"),
         ("batchsize=3", "unknown key batchsize; did you mean 'batch_size'?"),
         ("policies.ann.learning_rat=1", "unknown key policies.ann.learning_rat; did you mean 'learning_rate'?"),
         ("policies.ann.lora.rnk=1", "unknown key policies.ann.lora.rnk; did you mean 'rank'?"),
@@ -95,7 +108,19 @@ def test_a_mistake_names_its_key_and_the_nearest_known_one(recipe, override, sai
     with pytest.raises(ValueError) as error:
         load_recipe(path, [override])
     assert said in one_line(error)
-    assert one_line(error).startswith(str(path))
+    assert one_line(error).startswith(f"override '{override[:10]}")
+
+
+def test_a_mistake_of_the_file_is_not_blamed_on_an_override(recipe):
+    path = recipe(extra="stepz: 3")
+    with pytest.raises(ValueError) as error:
+        load_recipe(path, ["seed=1", "steps=2"])
+    assert one_line(error).startswith(f"{path}: unknown key stepz")
+
+
+def test_the_override_at_fault_is_named(recipe):
+    with pytest.raises(ValueError, match=r"^override 'batchsize=3': unknown key batchsize"):
+        load_recipe(recipe(), ["seed=1", "batchsize=3", "steps=2"])
 
 
 def test_a_critic_plays_no_role(recipe):

@@ -13,7 +13,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, cast
 
@@ -246,10 +246,16 @@ _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 """Characters refused in texts: NUL ends a path, a lone surrogate is half a character."""
 
 
-def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) -> Schema:
+def validate(
+    schema: type[Schema] | TypeAdapter[Schema],
+    tree: Any,
+    where: str,
+    places: Callable[[], Mapping[str, str]] = dict,
+) -> Schema:
     """Return the tree as an instance of this pydantic model (or of the type of this adapter).
 
-    Raises a one-line ValueError: where, the path of the key, what is wrong, and the nearest known key.
+    places: returns key -> where it belongs, for a key that stands in another place. Raises a one-line ValueError:
+    where, the path of the key, what is wrong, and the nearest known key.
     """
     try:
         if isinstance(schema, TypeAdapter):
@@ -258,7 +264,7 @@ def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) 
         found = schema.model_validate(tree)
     except ValidationError as error:
         kind = schema._type if isinstance(schema, TypeAdapter) else schema
-        raise ValueError(f"{where}: {_explain(error, kind)}") from error
+        raise ValueError(f"{where}: {_explain(error, kind, places)}") from error
     _check_numbers(found, where, ())
     return found
 
@@ -288,16 +294,22 @@ def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
     return ((key, getattr(value, key)) for key in _fields(type(value)))
 
 
+_AN_EPOCH = "steps (an epoch is problems / batch_size of them)"
+
 _OF_TRL = {
+    "bf16": "dtype: bfloat16 of a policy",
     "epsilon": "algorithm.clip",
+    "eval_steps": "not needed: problems held out are played at every checkpoint (save_every, samples)",
     "gradient_accumulation_steps": "batch_size (micro_tokens of a policy bounds the memory)",
     "logging_steps": "not needed: every step is logged",
     "loss_type": "algorithm.loss_aggregation",
     "lr_scheduler_type": "schedule of a policy",
     "max_completion_length": "sampling.max_new_tokens",
     "max_steps": "steps",
+    "model_name_or_path": "model of a policy",
     "num_generations": "members",
     "num_iterations": "algorithm.epochs",
+    "num_train_epochs": _AN_EPOCH,
     "peft_config": "lora of a policy, with weights: lora",
     "per_device_train_batch_size": "batch_size, in prompts",
     "reward_funcs": "task.reward",
@@ -313,36 +325,45 @@ _OF_VERL = {
     "kl_loss_coef": "beta of the algorithm (ppo and cory have eta)",
     "lr": "learning_rate of a policy",
     "n": "members",
-    "total_epochs": "steps (an epoch is problems / batch_size of them)",
+    "total_epochs": _AN_EPOCH,
 }
 """verl's setting, without its section -> its name in a recipe."""
 
+_OF_PEFT = {
+    "lora_alpha": "lora.alpha of a policy",
+    "r": "lora.rank of a policy",
+    "target_modules": "lora.targets of a policy",
+}
+"""peft's setting -> its name in a recipe."""
+
+_BESIDE = {"n": {"members", "max_new_tokens"}, "r": {"rank"}}
+"""Short words, of which plays and tasks may have their own -> the known keys beside which they are another's."""
+
 
 def _in_our_words(word: str, known: Sequence[str]) -> str:
-    """Return ``"; TRL's max_steps is steps"``, or an empty text for a word that is neither TRL's nor verl's.
-
-    ``n`` counts as verl's only beside keys of the recipe or its sampling: plays have an ``n`` of their own."""
-    if word in _OF_TRL:
-        return f"; TRL's {word} is {_OF_TRL[word]}"
-    if word in _OF_VERL and (word != "n" or {"members", "max_new_tokens"} & set(known)):
-        return f"; verl's {word} is {_OF_VERL[word]}"
-    return ""
+    """Return ``"; TRL's max_steps is steps"``, or an empty text for a word that is none of TRL's, verl's or peft's."""
+    if not _BESIDE.get(word, set(known)) & set(known):
+        return ""
+    theirs = {"TRL": _OF_TRL, "verl": _OF_VERL, "peft": _OF_PEFT}
+    return next((f"; {whose}'s {word} is {names[word]}" for whose, names in theirs.items() if word in names), "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"``, or an empty text if no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
-def _explain(error: ValidationError, schema: Any) -> str:
+def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[str, str]]) -> str:
     """Describe the first unknown key if there is one (it often causes the other errors), else the first error."""
     errors = sorted(error.errors(include_url=False), key=lambda e: e["type"] not in _UNKNOWN_KEY)
     first = errors[0]
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         word = str(first["loc"][-1])
-        near = _in_our_words(word, known) or did_you_mean(word, known)
+        ours = f"; {word} is a setting of {where}" if (where := places().get(word)) else ""
+        near = ours or _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"

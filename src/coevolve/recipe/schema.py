@@ -9,6 +9,7 @@ the packaged recipe of that name is meant, if there is one.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -32,7 +33,7 @@ from coevolve.files import cut, shown
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
-from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
+from coevolve.models.spec import LoraSpec, PolicySpec, RecipePolicy, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
@@ -80,6 +81,16 @@ def _listed(trackers: Any) -> Any:
     return [name for name in dict.fromkeys(named) if name != "none"] if is_list else named
 
 
+def _with_models(policies: Any) -> Any:
+    """Return the policies. Raises ValueError for one without a model: often the name of another, typed wrongly."""
+    given = policies if isinstance(policies, Mapping) else {}
+    bare = [name for name, one in given.items() if isinstance(one, Mapping) and "model" not in one]
+    named = [name for name in given if name not in bare]
+    if bare and named:
+        raise ValueError(f"{bare[0]} has no model; policies with one: {', '.join(named)}{did_you_mean(bare[0], named)}")
+    return policies
+
+
 class Recipe(BaseModel):
     """One experiment. All keys but ``task``, ``play``, ``roles``, ``policies`` and ``algorithm`` have defaults."""
 
@@ -90,7 +101,7 @@ class Recipe(BaseModel):
     roles: dict[Role, PolicyName] = Field(min_length=1)
     """The policy that plays each role at step 0; a ``chain`` speaks in the order of the roles."""
     cast: Component = {"name": "fixed"}
-    policies: dict[PolicyName, RecipePolicy] = Field(min_length=1)
+    policies: Annotated[dict[PolicyName, RecipePolicy], BeforeValidator(_with_models)] = Field(min_length=1)
     algorithm: Component
     engine: Component | None = None
     """The engine of policies that have none of their own; the local engine if left out."""
@@ -175,15 +186,50 @@ class Parts:
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises a one-line ValueError for any mistake."""
-    path = located(path)
-    tree = _over_its_base(path, _read(path))
+    path, overrides = located(path), list(overrides)
+    trees = [_over_its_base(path, _read(path))]
     for override in overrides:  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
-        tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
+        trees.append(_spelt_out(apply_overrides(trees[-1], [override]), Path.cwd()))
+    try:
+        return _valid(path, trees[-1])
+    except ValueError as error:
+        at_fault = [_mistake(path, tree) for tree in trees].index(str(error))
+        if not at_fault:
+            raise
+        said = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"override {shown(overrides[at_fault - 1])}: {said}") from error
+
+
+def _mistake(path: Path, tree: Mapping[str, Any]) -> str:
+    """Return what is wrong with the tree of a recipe; empty if nothing is."""
+    try:
+        _valid(path, tree)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _valid(path: Path, tree: Mapping[str, Any]) -> Recipe:
+    tree = dict(tree)
     if "kind" in tree and "roles" not in tree:
         raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', defaults.SEED)}"
-    return validate(Recipe, tree, str(path))
+    return validate(Recipe, tree, str(path), _places)
+
+
+def _places() -> dict[str, str]:
+    """Return setting -> whose it is and where it stands, for one that stands in another place of a recipe."""
+    algorithms = {name for made in ALGORITHMS.values() for name in inspect.signature(made).parameters}
+    several: dict[str, Iterable[str]] = {
+        "a policy's lora: policies.*.lora.{0} for all, policies.NAME.lora.{0} for one": LoraSpec.__dataclass_fields__,
+        "an algorithm: algorithm.{0}": algorithms,
+        "sampling: sampling.{0}": Sampling.__dataclass_fields__,
+        "a policy: policies.*.{0} for all, policies.NAME.{0} for one": RecipePolicy.__dataclass_fields__,
+        "the recipe: {0}, with nothing before it": Recipe.model_fields,
+        "the command: --{0}": ["resume"],
+    }
+    return {name: where.format(name) for where, names in several.items() for name in names}
 
 
 def parts(recipe: Recipe) -> Parts:

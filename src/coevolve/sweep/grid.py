@@ -17,6 +17,7 @@ from coevolve.recipe.schema import Recipe, load_recipe, parts
 from coevolve.report import trackers
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
+_DASHED = re.compile(r"(\d+)-(\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _MOST = 10_000  # runs; more is probably a typing error, and checking them would take hours
 _SETTING, _SETTINGS = 40, 120
@@ -44,7 +45,8 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
         try:
             recipe = _checked(load_recipe(path, [f"{key}={value}" for key, value in chosen.items()]))
         except ValueError as error:
-            raise ValueError(f"{here}: {error}" if here else str(error)) from error
+            said = f"{error}{_written_with_a_dash(chosen, str(error))}"
+            raise ValueError(f"{here}: {said}" if here else said) from error
         # The order of the roles counts too: a chain speaks in it.
         record = json.dumps([recipe.record(), list(recipe.roles)], sort_keys=True)
         if record in seen:
@@ -53,6 +55,12 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
         name = _name(path.stem, {key: chosen[key] for key in varied if key != "seed"}, recipe.seed)
         recipes.append(recipe.model_copy(update={"output_dir": output / name}))
     return recipes
+
+
+def _written_with_a_dash(chosen: Mapping[str, str], error: str) -> str:
+    """Return ``"; a range is 0..3"`` if the error is about a value such as 0-3; else an empty text."""
+    dashed = (_DASHED.fullmatch(value) for key, value in chosen.items() if f"{key}=" in error)
+    return next((f"; a range is {ends[1]}..{ends[2]}" for ends in dashed if ends), "")
 
 
 def _checked(recipe: Recipe) -> Recipe:
