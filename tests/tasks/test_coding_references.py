@@ -56,7 +56,24 @@ def test_coophumaneval_against_the_solutions_that_humaneval_has_for_the_same_fun
     shared = [p for p in coophumaneval.problems(rows, "coophumaneval") if p.data["entry"] in known]
     assert len(shared) == 16
     wrong = failing(shared, [solution(known[p.data["entry"]]) for p in shared], box)
-    assert tuple(wrong) == coophumaneval.CONTRADICTORY
+    assert tuple(wrong) == coophumaneval.CONTRADICTORY[:2]
+
+
+OTHERS = {
+    "odd_even_sum_numbers": "import itertools\n\n\ndef odd_even_sum_numbers(n):\n    odd = itertools.count(1, 2)\n"
+    "    found = (x for x in odd if sum(map(int, str(x))) % 2 == 0)\n    return list(itertools.islice(found, n))",
+    "prime_ascii_sum_words": "def prime(n):\n    return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))\n\n\n"
+    "def prime_ascii_sum_words(words):\n    return [word for word in words if prime(sum(map(ord, word)))]",
+    "can_form_polygon": "def can_form_polygon(angles, n):\n    return len(angles) == n and sum(angles) == 180 * n - 360",
+}
+"""What the prompts of three problems say, which HumanEval does not have."""
+
+
+def test_what_the_prompts_of_three_more_say_fails_their_tests(box: Sandbox) -> None:
+    rows = data.read("coop_humaneval")
+    asked = [p for p in coophumaneval.problems(rows, "coophumaneval") if p.data["entry"] in OTHERS]
+    wrong = failing(asked, [OTHERS[p.data["entry"]] for p in asked], box)
+    assert tuple(wrong) == coophumaneval.CONTRADICTORY[2:]
 
 
 def test_humaneval_as_answers_of_a_single_agent() -> None:
