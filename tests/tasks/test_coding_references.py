@@ -64,7 +64,8 @@ OTHERS = {
     "    found = (x for x in odd if sum(map(int, str(x))) % 2 == 0)\n    return list(itertools.islice(found, n))",
     "prime_ascii_sum_words": "def prime(n):\n    return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))\n\n\n"
     "def prime_ascii_sum_words(words):\n    return [word for word in words if prime(sum(map(ord, word)))]",
-    "can_form_polygon": "def can_form_polygon(angles, n):\n    return len(angles) == n and sum(angles) == 180 * n - 360",
+    "can_form_polygon": "def can_form_polygon(angles, n):\n"
+    "    return len(angles) == n and sum(angles) == 180 * (n - 2)",
 }
 """What the prompts of three problems say, which HumanEval does not have."""
 
