@@ -741,12 +741,16 @@ def test_rewards_that_never_differ_are_told_once(micro_model):
     """Whatever the algorithm; one other reward in between begins the count anew."""
     cautions = toy(micro_model).cautions
 
-    def step(*rewards):
-        cautions.of_pay([SimpleNamespace(joints=[SimpleNamespace(rewards=[reward]) for reward in rewards])], [])
+    def step(*rewards, credits=()):
+        rows = [SimpleNamespace(credit=credit) for credit in credits]
+        cautions.of_pay([SimpleNamespace(joints=[SimpleNamespace(rewards=[reward]) for reward in rewards])], rows)
 
     for rewards, steps in (((0.0, 0.0), 4), ((0.0, 1.0), 1), ((0.0, 0.0), 4)):
         for _ in range(steps):
             step(*rewards)
+    step(0.0, 0.0, credits=(0.5, -0.5))  # by comparisons
+    for _ in range(4):
+        step(0.0, 0.0)
     with pytest.warns(UserWarning, match="for 5 steps every turn has had the same reward, 0, so nobody has anything"):
         step(0.0, 0.0)
     with warnings.catch_warnings():

@@ -62,7 +62,8 @@ class Cautions:
     def of_pay(self, episodes: Sequence[Episode], rows: Sequence[Row]) -> None:
         """Warn about agents that are paid against each other, and about rewards that are equal for many steps."""
         found = {reward for episode in episodes for joint in episode.joints for reward in joint.rewards}
-        self.paid_alike = self.paid_alike + 1 if len(found) == 1 else 0
+        same = len(found) == 1 and len({row.credit for row in rows}) < 2  # a comparator may tell equal rewards apart
+        self.paid_alike = self.paid_alike + 1 if same else 0
         if self.paid_alike >= _ALIKE:
             self._say(
                 f"for {_ALIKE} steps every turn has had the same reward, {min(found):g}, so nobody has anything "
