@@ -749,6 +749,9 @@ def test_rewards_that_never_differ_are_told_once(micro_model):
         for _ in range(steps):
             step(*rewards)
     step(0.0, 0.0, credits=(0.5, -0.5))  # by comparisons
+    for reward in (0.1, 0.9, 0.3, 0.7, 0.5, 0.0):  # of one turn a step
+        step(reward)
+    step(1.0)
     for _ in range(4):
         step(0.0, 0.0)
     with pytest.warns(UserWarning, match="for 5 steps every turn has had the same reward, 0, so nobody has anything"):

@@ -30,7 +30,9 @@ class Cautions:
         self.worse_than_nothing: Counter[PolicyName] = Counter()
         """For each policy, the number of consecutive steps in which its critic was worse than none."""
         self.paid_alike = 0
-        """The number of consecutive steps in which all rewards were equal."""
+        """The number of consecutive steps in which all rewards were equal, and the same as in the step before."""
+        self.paid: set[float] = set()
+        """The rewards of the step before."""
 
     def _say(self, text: str, *what: str) -> None:
         """Warn, unless a warning with this key was given. what: the key, since the numbers in the text change."""
@@ -63,7 +65,8 @@ class Cautions:
         """Warn about agents that are paid against each other, and about rewards that are equal for many steps."""
         found = {reward for episode in episodes for joint in episode.joints for reward in joint.rewards}
         same = len(found) == 1 and len({row.credit for row in rows}) < 2  # a comparator may tell equal rewards apart
-        self.paid_alike = self.paid_alike + 1 if same else 0
+        self.paid_alike = (self.paid_alike if found == self.paid else 0) + 1 if same else 0
+        self.paid = found
         if self.paid_alike >= _ALIKE:
             self._say(
                 f"for {_ALIKE} steps every turn has had the same reward, {min(found):g}, so nobody has anything "

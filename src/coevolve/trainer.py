@@ -399,7 +399,8 @@ class Trainer:
         held-out problems, with the weights of now.
 
         problems: how many (None: 256, or all if there are fewer), always the same ones. samples: episodes of each in
-        sampled rows. seed: of the random numbers. Raises ValueError for more problems than the task has.
+        sampled rows. seed: of the random numbers. After a run, it starts processes and servers again: ``close`` ends
+        them. Raises ValueError for more problems than the task has.
         """
         return evaluate(
             task=self.task,

@@ -57,7 +57,13 @@ def test_a_role_that_has_spoken_hears_the_others_or_itself(words: str, said: Cal
     own, other = (
         dataclasses.replace(said(task.train[0], text), role=role) for text, role in ((" mine", "bob"), (" hers", "ann"))
     )
-    for heard, shown in (([other, own], "hers"), ([own, ""], "mine"), ([own], "mine")):
+    carl = dataclasses.replace(other, role="carl", text=" his")
+    for heard, shown in (
+        ([other, own], "hers"),
+        ([own, ""], "mine"),
+        ([own], "mine"),
+        ([dataclasses.replace(other, text=" old"), carl, own, other], "hers"),
+    ):
         assert f'sentence "The soup at {shown}" more' in task.prompt(task.train[0], "bob", heard)
     with pytest.raises(ValueError, match=r"role 'bob', problem 'soup': .* no place for feedback, .* gives 'be better'"):
         task.prompt(task.train[0], "bob", [own, "be better"])

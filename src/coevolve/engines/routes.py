@@ -20,8 +20,8 @@ from coevolve.types import Sampling, Say
 
 Body = dict[str, Any]
 
-_VLLM_NAN = -9999.0
-"""What vLLM answers for a log-probability that is NaN or minus infinity."""
+_VLLM_LOWEST = -9999.0
+"""What vLLM answers for a log-probability that JSON cannot hold, which no sampled token of sound weights has."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _read_vllm(answer: Any, speaker: Published) -> Sample:
     [choice] = answer["choices"]
     _check_whole(choice.get("finish_reason"))
     logps = [token["logprob"] for token in choice["logprobs"]["content"]]
-    return _sample(choice["token_ids"], [math.nan if logp == _VLLM_NAN else logp for logp in logps], speaker)
+    return _sample(choice["token_ids"], [math.nan if logp == _VLLM_LOWEST else logp for logp in logps], speaker)
 
 
 def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: Say) -> Body:

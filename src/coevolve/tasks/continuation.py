@@ -62,7 +62,7 @@ class Continuation:
         query: str = p.data["query"]
         if not heard:
             return query
-        own, others, notes = sorted_out(role, heard)
+        own, _, notes = sorted_out(role, heard)
         if own is None:
             last = heard[-1]
             return observer_prompt(query, last if isinstance(last, str) else last.text)
@@ -71,7 +71,8 @@ class Continuation:
                 f"role {role!r}, problem {p.id!r}: this task's prompts have no place for feedback, and the play gives "
                 f"{next(filter(None, notes))[:80]!r}; use a play without it"
             )
-        return observer_prompt(query, [own, *others.values()][-1].text)
+        others = (turn for turn in reversed(heard) if isinstance(turn, Turn) and turn.role != role)
+        return observer_prompt(query, next(others, own).text)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """Return one number per turn: the score of query + its own text, never of the prompt that it was given."""

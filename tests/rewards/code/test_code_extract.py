@@ -228,3 +228,20 @@ def test_100_000_characters_take_seconds_at_most(text):
     start = time.process_time()
     assert isinstance(extract(text), str)
     assert time.process_time() - start < 5  # measured: 1.2 at most on a busy core
+
+
+def test_what_prose_sets_under_the_name_of_a_builtin_belongs_to_nothing():
+    code = "def f(xs):\n    return max(xs) - min(xs)"
+    assert extract(f"{code}\n\nFor [1, 5] we get:\nmax = 5\nmin = 1\nso the result is 4 (that's it).") == code
+
+
+def test_of_two_versions_of_a_constant_the_first_counts():
+    code = "def f(x):\n    y = x * 2\n    return y % LIMIT"
+    found = extract(f"LIMIT = 10\nThe code is here:\n{code}\nIf you'd rather have another bound, write\nLIMIT = 100")
+    assert found == f"LIMIT = 10\n{code}"
+
+
+def test_a_function_between_a_bare_fence_and_a_tagged_one_is_the_answer():
+    code = "def f(x):\n    return aux(x) + 1"
+    found = extract(f"The signature is\ndef f(x): ...\n```\n{code}\n```python\nprint(f(1))\n```")
+    assert "aux(x) + 1" in found and "..." not in found

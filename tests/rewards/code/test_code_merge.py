@@ -123,6 +123,19 @@ def test_what_only_prints_a_table_is_a_trial(trial):
 
 
 @pytest.mark.parametrize(
+    "trial",
+    [
+        "for v in [1, 2]:\n    seen.add(v)\n    print(v)",  # which f fills itself
+        "for v in values:\n    T.append(v)\n    print(v)",  # of values that nobody has set
+        "try:\n    T.pop()\n    print(T)\nexcept ValueError:\n    pass",
+    ],
+)
+def test_what_a_function_fills_or_is_not_known_is_a_trial(trial):
+    code = "T = []\nseen = set()\ndef f(n):\n    seen.add(n)\n    return T"
+    assert merge([Piece(f"{code}\n{trial}", tried=["f"])]) == code
+
+
+@pytest.mark.parametrize(
     ("line", "kept"),
     [
         ("from my_module import f", ""),  # which the program defines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -123,13 +124,16 @@ def _blocks(text: str, glued: bool = False) -> list[str]:
 
 def _begun(text: str, tagged: bool = False) -> list[str]:
     """Return the blocks of a text that begins with code which its first fence closes; [] if that fence names a language
-    or no function is defined before it. tagged: only if the next fence names one, so that the first can open nothing.
+    or no function is defined before it. tagged: only if the next fence names one and there is no function between the
+    two, so that the first can hardly open anything.
     """
     lines = text.split("\n")
     fences = [(i, found["language"]) for i, line in enumerate(lines) if (found := _FENCE.fullmatch(line))]
     if not fences or fences[0][1] or (tagged and not (fences[1:] and fences[1][1])):
         return []
     first = fences[0][0]
+    if tagged and _between_prose("\n".join(lines[first + 1 : fences[1][0]])):
+        return []
     before = "\n".join(lines[:first])
     return [before, *_blocks("\n".join(lines[first + 1 :]))] if _parsing([before]) else []
 
@@ -179,7 +183,8 @@ def _between_prose(text: str) -> str:
     that belong to it; "" if there is none.
 
     A run belongs to it if it sets a name that the others read (a helper, an import, a constant), or defines a function
-    that reads theirs, and sets none of the longest one's names: that would be another version.
+    that reads theirs, and sets none of their names: that would be another version. What prose sets under the name of a
+    builtin (``max = 5``) belongs to nothing.
     """
     runs = [(_shaved(run, body), body) for run in _runs(text) if (body := _body(run)) is not None]
     defining = [i for i, (_, body) in enumerate(runs) if _defines(body)]
@@ -187,10 +192,10 @@ def _between_prose(text: str) -> str:
         return ""
     longest = max(defining, key=lambda i: runs[i][0].count("\n"))
     sets = [stored(body) for _, body in runs]
-    reads = [set().union(*(free(node) for node in body)) for _, body in runs]
+    reads = [set().union(*(free(node) for node in body)) - set(dir(builtins)) for _, body in runs]
     given, asked, kept = set(sets[longest]), set(reads[longest]), {longest}
     for i in [*range(len(runs)), *reversed(range(len(runs)))]:  # two passes find all but entangled ones
-        if not sets[i] & sets[longest] and (sets[i] & asked or (i in defining and reads[i] & given)):
+        if not sets[i] & given and (sets[i] & asked or (i in defining and reads[i] & given)):
             given |= sets[i]
             asked |= reads[i]
             kept.add(i)

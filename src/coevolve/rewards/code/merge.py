@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -14,6 +15,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINES = (*DEFINED, ast.ClassDef)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _SHOWS = {"print"}
+_FILLS = {"append", "add", "update", "extend", "insert", "setdefault"}
 _TRIES = {"__name__", "input", "unittest", "doctest", "pytest"}
 _REACHES = {"globals", "exec"}
 _REACHING = {"__globals__", "f_globals", "modules", "__code__", "__defaults__", "__kwdefaults__"}
@@ -137,7 +139,8 @@ class _Trials:
     it redefines a tried function (``f = cached(f)``) or makes a table that a definition reads (``SQUARES = f(100)``);
     and any statement that is neither an assignment nor a definition and names ``input``, ``__name__``, ``unittest`` or
     the like, a tried function or the result of a trial, calls a function of the piece that asserts something or calls a
-    tried function, or has a ``print`` or an ``assert`` and does not fill such a table (``SQUARES.append(i * i)``).
+    tried function, or has a ``print`` or an ``assert`` and does not fill such a table (``SQUARES.append(i * i)``),
+    which no definition fills, from names that the piece has set before.
     read: the global names that definitions of the program read.
     """
 
@@ -149,6 +152,8 @@ class _Trials:
         self.asserts: set[str] = set()  # functions of the piece that assert something
         self.results: set[str] = set()
         self.tables: set[str] = set()  # names that the piece assigns and a definition reads
+        self.filled: set[str] = set()  # names that its definitions fill themselves: no tables
+        self.known = set(dir(builtins))
 
     def has(self, node: ast.stmt) -> bool:
         called = _names(*(part.func for part in ast.walk(node) if isinstance(part, ast.Call)))
@@ -157,6 +162,8 @@ class _Trials:
             self.calls |= {node.name} if called & self.calls else set()
             self.fails |= {node.name} if called & self.fails else set()
             self.asserts |= {node.name} if asserts else set()
+            self.filled |= _filled(node)
+            self.known |= {node.name}
             return False
         if isinstance(node, _ASSIGNS):
             given, of_results = stored([node]), loaded(node) & self.results
@@ -164,18 +171,20 @@ class _Trials:
             is_trial = bool(called & self.calls or of_results) and not (given & self.tried or table)
             self.results = self.results | given if is_trial else self.results - given
             self.tables |= set() if is_trial else given & self.read
+            self.known |= set() if is_trial else given
             return is_trial
         if _names(node) & (_TRIES | self.tried | self.results) or called & (self.calls | self.asserts):
             return True
-        return bool(asserts or _names(node) & _SHOWS) and not _filled(node) & self.tables
+        fills = _filled(node) & (self.tables - self.filled) and not loaded(node) - stored([node]) - self.known
+        return bool(asserts or _names(node) & _SHOWS) and not fills
 
 
 def _filled(node: ast.stmt) -> set[str]:
-    """Return the names that a statement stores into, or calls a method on for its effect: ``a`` in ``a[0] = 1``."""
+    """Return the names that a statement stores into, or fills by a method: ``a`` in ``a[0] = 1``, ``a.append(1)``."""
     held: list[ast.AST] = []
     for part in ast.walk(node):
         if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
-            held.append(part.value.func)
+            held += [part.value.func] if getattr(part.value.func, "attr", "") in _FILLS else []
         elif isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
             held.append(part)
     whole = [part.value for part in held if isinstance(part, ast.Attribute | ast.Subscript)]
