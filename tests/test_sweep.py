@@ -511,3 +511,8 @@ def test_no_training_outlives_its_sweep(how, code, tmp_path):
     assert not (tmp_path / "quickstart-1").exists()
     if how == signal.SIGINT:
         assert said == "stopped with 0 of 2 runs done; the same command goes on\n"
+
+
+def test_a_range_with_a_dash_is_told():
+    with pytest.raises(ValueError, match=r"seed is '0-3'; want .*; a range is 0\.\.3$"):
+        grid(QUICKSTART, ["seed=0-3"], Path("out"))

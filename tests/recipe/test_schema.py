@@ -382,3 +382,7 @@ def test_an_algorithm_that_is_none_is_told(recipe, tmp_path):
         ValueError, match=r"algorithm .*mine\.py:mine returned None; want an Algorithm, such as replace"
     ):
         parts(load_recipe(recipe(), [f"algorithm={tmp_path / 'mine.py'}:mine"]))
+
+
+def test_a_guess_does_not_look_at_capitals():
+    assert did_you_mean("GRPO", ["grpo", "cory"]) == "; did you mean 'grpo'?"
