@@ -13,7 +13,7 @@ def accent(say, words):
 
 def rows(worth, roles, teams):
     casts = {name: {role: f"{name}/{role}" for role in roles} for name in teams}
-    one = scene(Paid(worth, 3), accent, cast=casts[teams[0]])
+    one = scene(Paid(worth, 6), accent, cast=casts[teams[0]])
     return list(crossplay.rows(one, list(casts.items())))
 
 

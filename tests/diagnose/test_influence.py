@@ -25,17 +25,18 @@ def test_jansens_estimate():
     base = np.array([[0.0, 2.0], [1.0, 3.0]])  # variance within either problem: (1 + 1) / (2 - 1) = 2
     first = np.array([[1.0, 2.0], [1.0, 4.0]])  # halved squares 0.5, 0 and 0, 0.5: mean 0.25
     second = np.array([[2.0, 0.0], [3.0, 1.0]])  # 2 everywhere
+    base, first, second = (np.tile(one, (3, 1)) for one in (base, first, second))
     rows = influence.total_effects(base, np.stack([first, second]))
     assert [row["effect"] for row in rows] == [0.25 / 2, 2 / 2]
     assert [row["share"] for row in rows] == [pytest.approx(1 / 9), pytest.approx(8 / 9)]
-    assert (rows[1]["effect_low"], rows[1]["effect_high"]) == (1, 1)  # both problems say the same
+    assert (rows[1]["effect_low"], rows[1]["effect_high"]) == (1, 1)  # all problems say the same
 
 
 def test_of_one_problem_the_members_are_the_units():
-    # Mean 1, deviations 1, 1, 1, 1, variance 4/3; the first is drawn anew with squares 4, 0, 0, 0: mean half 0.5.
-    base, anew = np.array([[0.0, 2.0, 0.0, 2.0]]), np.array([[2.0, 2.0, 0.0, 2.0]])
+    # Mean 1, squared deviations of 1, variance 8/7; the first is drawn anew with squares 4, 0, 0, ...: mean half 0.25.
+    base, anew = np.array([[0.0, 2.0] * 4]), np.array([[2.0, 2.0] + [0.0, 2.0] * 3])
     [row] = influence.total_effects(base, anew[None])
-    assert row["effect"] == pytest.approx(0.5 / (4 / 3))
+    assert row["effect"] == pytest.approx(0.25 / (8 / 7))
     assert row["effect_low"] == 0 < row["effect_high"]
 
 
@@ -46,9 +47,8 @@ def test_a_return_that_does_not_vary_has_no_causes(same):
 
 
 def test_how_hard_a_problem_is_does_not_count():
-    base = np.array([[0.0, 2.0], [1.0, 3.0]])
-    anew = np.array([[2.0, 0.0], [3.0, 1.0]])
-    harder = np.array([[0.0], [100.0]])
+    base, anew = np.array([[0.0, 2.0], [1.0, 3.0]] * 3), np.array([[2.0, 0.0], [3.0, 1.0]] * 3)
+    harder = np.array([[0.0], [100.0]] * 3)
     assert influence.total_effects(base + harder, (anew + harder)[None]) == influence.total_effects(base, anew[None])
 
 

@@ -143,11 +143,11 @@ def test_what_it_costs():
         def reward(self, cases):
             return [[float(turn.text == case.problem.id) for turn in case.turns] for case in cases]
 
-    found = {row["setting"]: row for row in rows(scene(Spelt(lambda: 0.0, 5), speak))}
+    found = {row["setting"]: row for row in rows(scene(Spelt(lambda: 0.0, 6), speak))}
     # b loses its 1, the mean over the two agents 0.5; its own answer was the problem's name too.
     for setting in ("blank", "shuffled"):
         row = found[setting]
-        assert (row["reward"], row["difference"], row["low"], row["high"], row["n"]) == (0.5, -0.5, -0.5, -0.5, 5)
+        assert (row["reward"], row["difference"], row["low"], row["high"], row["n"]) == (0.5, -0.5, -0.5, -0.5, 6)
     assert (found["own"]["difference"], found["own"]["low"], found["own"]["high"]) == (0, 0, 0)
     assert found["blank"]["policy"] == "bob"
 

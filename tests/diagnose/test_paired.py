@@ -20,12 +20,13 @@ def test_the_standard_error_of_a_mean():
 
 
 def test_what_does_not_vary_has_no_width():
-    assert interval(np.full((1, 5), 0.25)) == (0.25, 0.25)
+    assert interval(np.full((1, 6), 0.25)) == (0.25, 0.25)
 
 
-def test_two_units():
-    # Resampled they give (0, 0), (0, 1), (1, 0) or (1, 1): a quarter of the means is 0, a quarter is 1.
-    assert interval(np.array([[0.0, 1.0]])) == (0, 1)
+def test_six_units_have_an_interval_and_five_have_none():
+    # Of six with one 1, none of a resample is the 1 with odds (5/6)^6 = 33 %, four or more are with 0.9 %.
+    assert interval(np.array([[0.0, 0, 0, 0, 0, 1]])) == (0, 0.5)
+    assert all(map(math.isnan, interval(np.array([[0.0, 0, 0, 0, 1]]))))
 
 
 def test_a_hundred_coins():
@@ -38,10 +39,10 @@ def test_the_same_units_are_drawn_for_all_columns():
     def ratio(means_CR):
         return means_CR[0] / means_CR[1]
 
-    assert interval(np.array([[2.0, 4.0, 10.0], [1.0, 2.0, 5.0]]), ratio) == (2, 2)
+    assert interval(np.array([[2.0, 4, 10, 6, 8, 12], [1.0, 2, 5, 3, 4, 6]]), ratio) == (2, 2)
 
 
 def test_what_cannot_be_told():
     assert all(map(math.isnan, interval(np.array([[1.0]]))))
-    zero_in_some = np.array([[1.0, 1.0], [1.0, 0.0]])
+    zero_in_some = np.array([[1.0] * 6, [1.0] + [0.0] * 5])
     assert all(map(math.isnan, interval(zero_in_some, lambda means_CR: means_CR[0] / means_CR[1])))

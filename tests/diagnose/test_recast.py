@@ -37,7 +37,7 @@ def test_a_policy_in_two_roles_makes_fewer_casts():
 
 
 def test_what_a_swap_costs():
-    one = scene(Paid(total, 3), of_policy)
+    one = scene(Paid(total, 6), of_policy)
     [row] = swapped(one, one.returns(one.played()))
     assert (row["setting"], row["role"], row["policy"]) == ("a=bob, b=ann", "all", "bob+ann")
     assert (row["reward"], row["difference"], row["low"], row["high"]) == (2, -2, -2, -2)  # 3 + 1 against 1 + 1

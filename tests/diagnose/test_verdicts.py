@@ -25,6 +25,9 @@ def test_the_team():
     few = "changed nothing measurable. Intervals of fewer than 20 problems, as all of these are, are too narrow."
     assert verdicts.team([trained | {"n": 19}, SAME]).endswith(few)
     assert verdicts.team([trained | {"n": 20}, SAME]).endswith("measurable.")
+    none = {"difference": -0.4, "low": None, "high": None}
+    said = verdicts.team([trained | {"n": 5}, none])
+    assert "a difference of -0.400, without an interval; training changed nothing measurable. Fewer than 6" in said
 
 
 @pytest.mark.parametrize(
@@ -75,8 +78,8 @@ def test_notes(row, said):
     assert verdicts.messages([{"role": "b", "setting": "notes blank"} | row]).endswith(f"{said} the notes.")
 
 
-def moved(low, high, silent):
-    redrawn = {"setting": "redrawn", "policy": "p", "share": 0.2, "share_low": low, "share_high": high}
+def moved(low, high, silent, n=64):
+    redrawn = {"setting": "redrawn", "n": n, "policy": "p", "share": 0.2, "share_low": low, "share_high": high}
     silence = {"setting": "silent"} | silent
     return verdicts.influence([{"role": role} | row for role in "ab" for row in (redrawn, silence)])
 
@@ -97,6 +100,11 @@ def test_influence_on_what_does_not_vary():
     said = moved(None, None, REFUSED)
     assert "varies too little" in said
     assert said.endswith("a: cannot be played (no move); b: cannot be played (no move).")
+
+
+def test_influence_on_few_problems():
+    said = moved(None, None, SAME, n=5)
+    assert said.startswith("6 problems are the fewest to tell whose choices move it. The team with")
 
 
 def test_cross_play():

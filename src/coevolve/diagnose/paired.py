@@ -14,6 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from coevolve.report.findings.statistics import FEWEST
+
 Numbers = NDArray[np.float64]
 
 RESAMPLES = 2000
@@ -40,10 +42,11 @@ def interval(columns_CU: Numbers, of: Callable[[Numbers], Numbers] = _first) -> 
     """Return the percentile bootstrap's 95 % interval of a function of the columns' means over units.
 
     of: means [C, R] -> [R]; the first mean itself if left out. Units are drawn with replacement, the same ones for all
-    columns and in every call. (NaN, NaN) for one unit, and where the function is not finite for every resample.
+    columns and in every call. (NaN, NaN) for fewer than ``FEWEST`` units, and where the function is not finite for
+    every resample.
     """
     units = columns_CU.shape[1]
-    if units < 2:
+    if units < FEWEST:
         return math.nan, math.nan
     counts_RU = np.random.default_rng(0).multinomial(units, [1 / units] * units, RESAMPLES)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from coevolve.report.findings.statistics import FEWEST
 from coevolve.report.wording import and_list, number, plus_minus
 
 Row = Mapping[str, Any]
@@ -26,12 +27,15 @@ def team(rows: Sequence[Row]) -> str:
     trained, start = rows
     verdict = "raised it" if _less(start) else "lowered it" if _more(start) else "changed nothing measurable"
     earned = plus_minus(trained["reward"], trained["se"])
-    few = (
-        f" Intervals of fewer than {FEW} problems, as all of these are, are too narrow."
-        if trained.get("n", FEW) < FEW
-        else ""
-    )
-    return f"The return is {earned} (standard error). The untrained start: {_beside(start)}; training {verdict}.{few}"
+    said = f"The return is {earned} (standard error). The untrained start: {_beside(start)}; training {verdict}."
+    return said + _few(trained.get("n", FEW))
+
+
+def _few(problems: int) -> str:
+    """Return a caution if the intervals are of few problems, or not there."""
+    if problems < FEWEST:
+        return f" Fewer than {FEWEST} problems have no intervals, so nothing here counts as measured."
+    return f" Intervals of fewer than {FEW} problems, as all of these are, are too narrow." if problems < FEW else ""
 
 
 def alone(rows: Sequence[Row]) -> str:
@@ -44,7 +48,7 @@ def alone(rows: Sequence[Row]) -> str:
         verdict = f"{and_list(worse)} earns more in the team, of the others it cannot be told"
     else:
         verdict = "no policy is measurably worse off without the team"
-    return _concluded("Alone on the bare prompt, compared with the team,", rows, "policy", verdict)
+    return _concluded("Alone on the bare prompt, compared with the mean of the team's agents,", rows, "policy", verdict)
 
 
 def swap(rows: Sequence[Row]) -> str:
@@ -113,10 +117,11 @@ def influence(rows: Sequence[Row]) -> str:
             f"{_beside(fails[0])}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
         )
     if any(row["share_high"] is None for row in redrawn.values()):
-        varies = (
-            "Within a problem the return varies too little, whatever the agents choose, to tell whose choices move it"
-        )
-        return f"{varies}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
+        varies = "Within a problem the return varies too little, whatever the agents choose,"
+        if any(row.get("n", FEWEST) < FEWEST for row in redrawn.values()):
+            varies = f"{FEWEST} problems are the fewest"
+        empty = _list(list(silent.values()), "role")
+        return f"{varies} to tell whose choices move it. The team with one agent's turns empty: {empty}."
     return " ".join(_moves(redrawn[role], silent[role], len(redrawn)) for role in redrawn)
 
 
