@@ -48,9 +48,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# The pages of the guide get the text of the examples they show; `make test` says when they have another one.
-docs-code: | $(BIN)/python
+# The pages of the guide get the text of the examples they show, and the reference all keys of a recipe; `make test` says
+# when they have another one.
+docs-code: $(VENV)/.dev
 	$(BIN)/python tools/docs_code.py
+	$(BIN)/python tools/recipe_keys.py
 
 clean:
 	rm -rf $(VENV) $(SERVER) .mypy_cache .ruff_cache .pytest_cache

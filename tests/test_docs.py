@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import docs_code
+import recipe_keys
 from coevolve import Trainer, cli
 from coevolve.models.names import PACKAGED
 from coevolve.recipe.schema import load_recipe, parts
@@ -99,6 +100,10 @@ def test_a_page_has_the_code_of_its_files(page):
     assert docs_code.included(text) == text, "run make docs-code"
     assert len(docs_code.files(text)) == len(re.findall(r"^<!-- \S+ -->$", text, re.MULTILINE))
     assert "--8<--" not in text
+
+
+def test_the_page_of_keys_is_that_of_the_source():
+    assert recipe_keys.PAGE.read_text("utf-8") == recipe_keys.page(), "run make docs-code"
 
 
 def test_a_page_follows_its_file(tmp_path):

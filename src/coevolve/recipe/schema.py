@@ -97,26 +97,41 @@ class Recipe(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     task: Component
+    """The problems, prompts and rewards."""
     play: Component
+    """Who speaks when, and hears whom."""
     roles: dict[Role, PolicyName] = Field(min_length=1)
     """The policy that plays each role at step 0; a ``chain`` speaks in the order of the roles."""
     cast: Component = {"name": "fixed"}
+    """How the policies of the roles change from step to step."""
     policies: Annotated[dict[PolicyName, RecipePolicy], BeforeValidator(_with_models)] = Field(min_length=1)
+    """The models, and how each is trained."""
     algorithm: Component
+    """How turns are credited, compared and learnt from."""
     engine: Component | None = None
     """The engine of policies that have none of their own; the local engine if left out."""
     learner: Component | None = None
     """The kind of learner, of which every policy gets one; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
+    """How turns are sampled in training. Left out, a step's turns have at most a length drawn from 4 to 16 tokens."""
     output_dir: Folder
+    """The run's folder."""
     seed: CountFromZero = defaults.SEED
+    """Names all random numbers: the same seed gives the same run."""
     steps: Count = defaults.STEPS
+    """Steps of the whole run; a step samples, rewards and updates once."""
     batch_size: Count = defaults.BATCH_SIZE
+    """Problems a step."""
     members: Count = defaults.MEMBERS
+    """Episodes of each problem in a step: the group of group-relative algorithms."""
     reset_every: Count | None = defaults.RESET_EVERY
+    """Steps after which optimisers, KL weights and random numbers begin anew, a control of CORY's (``Trainer``)."""
     save_every: Count = defaults.SAVE_EVERY
+    """Steps between checkpoints."""
     keep_last: Count = defaults.KEEP_LAST
+    """Number of newest checkpoints that are kept."""
     samples: CountFromZero = defaults.SAMPLES
+    """Problems a step whose episodes are written to the run, and held-out ones played at the start and checkpoints."""
     report_to: Annotated[list[str], BeforeValidator(_listed)] = []
     """Names of trackers; a single one, or `none`, need not be a list."""
     callbacks: list[Component] = []
@@ -125,6 +140,7 @@ class Recipe(BaseModel):
     """Threads of torch in this process. None: one where the compiled loops compute (their large matrix products use as
     many as torch has by default), torch's default otherwise."""
     workers: Workers = defaults.WORKERS
+    """Whether policies on the CPU compute in worker processes, one per core; "auto": where this is faster."""
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:

@@ -1,0 +1,233 @@
+"""Writes ``docs/reference/recipe.md``, every key of a recipe with its type and default: ``make docs-code``.
+
+All of it is read from the source: types and defaults from signatures and fields, the words from docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.algorithms import ALGORITHMS
+from coevolve.cast import CASTS
+from coevolve.credit import CREDITS
+from coevolve.engines import ENGINES
+from coevolve.learners import LEARNERS
+from coevolve.models.spec import LoraSpec, PolicySpec, RecipePolicy
+from coevolve.plays import PLAYS
+from coevolve.recipe import schema
+from coevolve.recipe.schema import Recipe
+from coevolve.rewards.several import REWARDS
+from coevolve.tasks import TASKS
+from coevolve.types import Sampling
+from docs_code import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "recipe.md"
+
+_HEAD = """# Every key of a recipe
+
+*Made from the source by `make docs-code`; do not edit.*
+
+A key that is left out has its default; one without a default is needed. `coevolve train recipe.yaml key.sub=value`
+overrides a key, `'policies.*.key=value'` in all policies, and `--dry-run` prints the recipe with what was left to it. A
+component (task, play, cast, algorithm, engine, learner, credit) is a name, or `{name: ..., key: value}` with its
+settings, or `file.py:Name` of your own.
+"""
+
+_GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]], tuple[str, ...]]] = {
+    "Tasks": ("`task: {name: ...}`; what each is, its data and its rewards: [tasks](../tasks.md).", TASKS, ()),
+    "Rewards": ("`reward:` of the task `rows`, beside functions of your own (`file.py:name`).", REWARDS, ()),
+    "Plays": ("`play: {name: ...}`", PLAYS, ()),
+    "Casts": ("`cast: {name: ...}`", CASTS, ("roles",)),
+    "Algorithms": ("`algorithm: {name: ...}`; [which to take](../choosing.md).", ALGORITHMS, ()),
+    "Credit rules": ("`algorithm.credit`", CREDITS, ()),
+    "Engines": (
+        "`engine: {name: ...}`, or `policies.NAME.engine`; [sampling by a server](../guides/servers.md).",
+        ENGINES,
+        (),
+    ),
+    "Learners": (
+        "`learner: {name: ...}`, for several GPUs or machines ([clusters](../guides/cluster.md)).",
+        LEARNERS,
+        ("name", "spec", "reference", "critic", "steps", "seed"),
+    ),
+}
+"""Heading -> what it says, the components by name, and parameters that a recipe cannot set."""
+
+_MANY = 4
+"""Fewest keys of a component for whose keys a variant refers to it."""
+
+_LEFT_OUT = {"output_dir": "runs/RECIPE-SEED"}
+"""Defaults that are no constants."""
+
+_WORDS = {
+    "CountFromZero": "whole number from 0",
+    "Count": "whole number from 1",
+    "Several": "whole number from 2",
+    "NotNegative": "number from 0",
+    "PositiveFraction": "above 0, up to 1",
+    "Positive": "number above 0",
+    "Fraction": "0 to 1",
+    "BelowOne": "0 to below 1",
+    "Finite": "number",
+    "Threshold": "number",
+    "Folder": "path",
+    "Path": "path",
+    "Workers": "true, false or auto",
+    "StrictSampling": "mapping",
+    "PolicyName": "text",
+    "Role": "text",
+    "Kind": "text",
+    "Source": "text",
+    "Any": "anything",
+    "Feedback": "function",
+    "Done": "function",
+    "Bounds": "pair (whole number, whole number or null)",
+    "Name": "text",
+    "Scoring": "ours, paper",
+    "LoraSpec": "mapping",
+    "Component": "component",
+    "Compute": "auto, reference, torch or cpu",
+    "CreditSpec": "component",
+    "RewardSpec": "function, component, or a list of them",
+    "Seats": "mapping",
+    "None": "null",
+    "bool": "true or false",
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+}
+
+
+def page() -> str:
+    """Return the page's text."""
+    return "\n".join([_HEAD, *_fixed(), *(line for heading in _GROUPS for line in _group(heading))]).rstrip() + "\n"
+
+
+def _fixed() -> Iterator[str]:
+    yield "## The recipe\n\n| key | type | default | |\n|---|---|---|---|"
+    said = _said_of_fields()
+    for key, field in Recipe.model_fields.items():
+        default = _LEFT_OUT.get(key, inspect.Parameter.empty if field.is_required() else field.default)
+        yield f"{_row(key, Recipe.__annotations__[key], default)} {said.get(key, '')} |"
+    for heading, documented, made in (
+        ("Policies: `policies.NAME`", PolicySpec, RecipePolicy),
+        ("Adapters: `policies.NAME.lora`", LoraSpec, LoraSpec),
+        ("Sampling: `sampling`", Sampling, Sampling),
+    ):
+        yield f"\n## {heading}\n\n{_prose(documented)}\n"
+        yield from _table([(one.name, one.type, _default_of(one)) for one in dataclasses.fields(made)])
+
+
+def _said_of_fields() -> dict[str, str]:
+    """Return key -> the text below it in the class ``Recipe``."""
+    tree = ast.parse(Path(schema.__file__).read_text("utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Recipe")
+    return {
+        key.target.id: _code(" ".join(text.value.value.split()))
+        for key, text in itertools.pairwise(body)
+        if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+
+
+def _group(heading: str) -> Iterator[str]:
+    said, components, fixed = _GROUPS[heading]
+    yield f"## {heading}\n\n{said}\n"
+    first: dict[tuple[str, ...], str] = {}
+    for name, made in components.items():
+        rows = [
+            (one.name, one.annotation, one.default)
+            for one in inspect.signature(made).parameters.values()
+            if one.name not in fixed
+        ]
+        like = first.setdefault(tuple(key for key, _, _ in rows), name)
+        if like == name or len(rows) < _MANY:
+            yield f"### {name}\n\n{_prose(made)}\n"
+            yield from _table(rows)
+        else:
+            yield f"### {name}\n\n{_variant(name, made, like, components[like])}\n"
+
+
+def _variant(name: str, made: Callable[..., Any], like: str, other: Callable[..., Any]) -> str:
+    """Return what is said of a component that has the keys of another one and other defaults."""
+    own = [part for part in _prose(made).split("\n\n") if part not in _prose(other)]
+    there = inspect.signature(other).parameters
+    differ = [
+        f"`{one.name}: {_value(one.default)}`"
+        for one in inspect.signature(made).parameters.values()
+        if one.default != there[one.name].default
+    ]
+    return "\n\n".join([*own, f"The keys of `{like}`, with {', '.join(differ) or 'the same defaults'}."])
+
+
+def _table(rows: Sequence[tuple[str, Any, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "No settings.\n"
+        return
+    yield "| key | type | default |\n|---|---|---|"
+    yield from (_row(*row) for row in rows)
+    yield ""
+
+
+def _row(key: str, hint: Any, default: Any) -> str:
+    left_out = "needed" if default is inspect.Parameter.empty else f"`{_value(default)}`"
+    return f"| `{key}` | {_type(hint)} | {left_out} |"
+
+
+def _type(hint: Any) -> str:
+    """Return a type in words, from its source."""
+    text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
+    text = re.sub(r"Literal\[([^]]*)\]", lambda found: re.sub(r"[\'\"]", "", found[1]), text)
+    text = re.sub(r"\w+(\.\w+)+", lambda found: found[0].rpartition(".")[2], text)
+    text = re.sub(r"Annotated\[(.*\]), \w+\(.*?\)\]", r"\1", text)
+    text = re.sub(r"Callable\[(\[\]|\.\.\.), \w+\]", "function", text)
+    text = re.sub(r"dict\[[^]]*\]", "mapping", text)
+    text = re.sub(r"(list|Sequence)\[", "list[", text)
+    text = re.sub(r"\b(" + "|".join(_WORDS) + r")\b", lambda found: _WORDS[found[1]], text)
+    text = re.sub(r"tuple\[([^]]*)\]", r"pair (\1)", text)
+    return re.sub(r"list\[([^]]*)\]", r"list (\1)", text).replace(" | ", " or ")
+
+
+def _value(default: Any) -> str:
+    """Return a default as YAML has it."""
+    if dataclasses.is_dataclass(default):
+        return (
+            "{" + ", ".join(f"{f.name}: {_value(getattr(default, f.name))}" for f in dataclasses.fields(default)) + "}"
+        )
+    if isinstance(default, Mapping):
+        return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in default.items()) + "}"
+    if isinstance(default, list | tuple):
+        return "[" + ", ".join(map(_value, default)) + "]"
+    plain = {None: "null", True: "true", False: "false"}
+    return plain[default] if default is None or isinstance(default, bool) else str(default)
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+
+
+def _prose(made: Any) -> str:
+    return _code(inspect.getdoc(made) or "")
+
+
+def _code(text: str) -> str:
+    return re.sub(r"``(.+?)``", r"`\1`", text)
+
+
+def main() -> None:
+    if not PAGE.exists() or PAGE.read_text("utf-8") != page():
+        PAGE.write_text(page(), "utf-8")
+        print("written:", PAGE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
