@@ -39,6 +39,7 @@ def trained(tmp_path_factory):
 
 def test_train_writes_a_run_and_shows_it(trained):
     run, said = trained
+    assert "sampled by LocalEngine, at most 4 to 16 tokens a turn; threads " in said
     assert "step 2/2" in said
     assert f"plot: {run}/reward-kl.png" in said
     assert "before" in said and "after" in said

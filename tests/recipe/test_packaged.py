@@ -30,6 +30,19 @@ def test_a_name_is_a_packaged_recipe_and_a_file_goes_first(tmp_path, monkeypatch
     assert located("folder/quickstart") == Path("folder/quickstart")
 
 
+def test_the_folder_of_a_run(tmp_path, monkeypatch):
+    """Also of one that has the name of a packaged recipe, unless it is the packaged one that is named."""
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("runs/quickstart"), Path("mine"), Path("quickstart")):
+        folder.mkdir(parents=True)
+        (folder / "recipe.yaml").write_text("")
+    with pytest.raises(ValueError, match=r"^mine is the folder of a run; its recipe is mine.recipe\.yaml$"):
+        located("mine")
+    with pytest.raises(ValueError, match="is the folder of a run"):
+        located("runs/quickstart")
+    assert located("quickstart") == RECIPES / "quickstart.yaml"
+
+
 def test_a_name_that_is_none():
     with pytest.raises(ValueError, match=r"no file quikstart, and no recipe .* did you mean 'quickstart'\?"):
         located("quikstart")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coevolve.recipe.schema import Recipe
     from coevolve.runs.folder import RunDir
     from coevolve.trainer import Trainer
+    from coevolve.types import Sampling
 
 
 def add(commands: Commands) -> None:
@@ -108,7 +109,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                 warn_of_unused(recipe)
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
-                say(_computing(trainer.computing()))
+                say(_computing(trainer.computing(), recipe.sampling))
                 listeners = [lambda line: done.append(line["step"] + 1), show]
                 how = {key: getattr(recipe, key) for key in ("save_every", "keep_last", "samples")}
                 told: dict[str, Any] = {"listeners": listeners, "callbacks": callbacks}
@@ -188,11 +189,14 @@ def _show(run: Path) -> None:
     say(f"look at it: coevolve report {run}")
 
 
-def _computing(found: Mapping[str, Any]) -> str:
-    """Return a line for the terminal: the backend of each policy, the engine and the numbers of threads."""
+def _computing(found: Mapping[str, Any], sampling: Sampling) -> str:
+    """Return a line for the terminal: the backend of each policy, the engine, the limit of a turn and the numbers of
+    threads."""
     by_backend: dict[str, list[str]] = {}
     for name, about in found["policies"].items():
         by_backend.setdefault(about, []).append(name)
     backends = "; ".join(f"{', '.join(names)}: {about}" for about, names in by_backend.items())
     several = f", {found['product_threads']} for large products" * (found["product_threads"] > 1)
-    return f"compute: {backends}; sampled by {found['engine']}, threads {found['threads']}{several}"
+    longest = " to ".join(str(tokens) for tokens in dict.fromkeys(sampling.length_range))
+    sampled = f"sampled by {found['engine']}, at most {longest} tokens a turn"
+    return f"compute: {backends}; {sampled}; threads {found['threads']}{several}"
