@@ -72,6 +72,8 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     assert "calls of generate: 2" in said
     assert "parameters" in said and "MiB" in said
     assert "1428 training and 1068 held-out problems" in said
+    assert "#   pioneer is told: The film my sister picked was\n" in said
+    assert '#   observer is told: I can make this sentence "The film my sister picked was" mo' in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,6 +102,23 @@ def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, cap
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert "pip install 'coevolve[wandb]'" in refused("output_dir=new", "report_to=wandb")
     assert cli.main(["train", QUICKSTART, "--dry-run", "--resume", "steps=3", f"output_dir={trained[0]}"]) == 0
+
+
+def test_dry_run_tries_the_prompts(capsys):
+    """Also those that follow an answer; no reward is asked for, which may cost money."""
+    Path("mine.py").write_text(
+        "from coevolve import Problem\n\n\nclass Mine:\n"
+        "    train = test = [Problem('a')]\n"
+        "    def prompt(self, p, role, heard):\n        return heard[0].txt if heard else role * 200\n\n"
+        "    def reward(self, cases):\n        raise SystemExit('a call that costs money')\n"
+    )
+    mine = ["train", QUICKSTART, "--dry-run", "task=mine.py:Mine"]
+    assert cli.main(mine) == 0
+    said = capsys.readouterr().out
+    assert "# a trial with empty answers ends: " in said
+    assert "role 'observer'" in said and "'Turn' object has no attribute 'txt'" in said
+    assert cli.main([*mine, "play=rounds"]) == 0
+    assert f"#   pioneer is told: {('pioneer' * 200)[:120]} ... {('pioneer' * 200)[-120:]}\n" in capsys.readouterr().out
 
 
 def test_dry_run_does_not_pretrain(tmp_path, capsys):

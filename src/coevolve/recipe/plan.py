@@ -20,7 +20,8 @@ from coevolve.cautions import Cautions
 from coevolve.checks import check_task
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.faults import blame
+from coevolve.faults import blame, one_line
+from coevolve.interfaces import Task
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
@@ -36,6 +37,7 @@ from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _MOST = 100_000  # limit for the turns of an episode that is played to count them
+_SHOWN = 120  # characters of a prompt's beginning and of its end
 
 
 class _NoTask:
@@ -52,6 +54,19 @@ class _NoTask:
 
     def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
         return [""] * len(turns)
+
+
+class _Unpaid:
+    """The task with rewards of 0."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        return [[0.0] * len(case.turns) for case in cases]
 
 
 def plan(recipe: Recipe) -> str:
@@ -79,7 +94,8 @@ def plan(recipe: Recipe) -> str:
 
 
 def problems(recipe: Recipe) -> str:
-    """Return the numbers of problems, as a comment. Builds the task, unless that would pre-train a model.
+    """Return the numbers of problems, and what each role is told first, as comments. Builds the task, unless that would
+    pre-train a model.
 
     Raises ValueError for wrong settings, a role without a prompt and unavailable data, as training would."""
     trained = [value for value in recipe.task.values() if isinstance(value, str) and models.is_recipe(value)]
@@ -91,21 +107,44 @@ def problems(recipe: Recipe) -> str:
     with blame("task"):
         check_prompts(task, recipe.roles)
         found = f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
-        if len(task.train) < recipe.batch_size:
-            found += f"; a step takes {recipe.batch_size}, so that problems repeat within it"
-        return found
+    if len(task.train) < recipe.batch_size:
+        found += f"; a step takes {recipe.batch_size}, so that problems repeat within it"
+    return "\n".join([found, *_told(recipe, task)])
 
 
-def _work(recipe: Recipe, checked: Parts) -> list[str]:
-    """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    algorithm, said = checked.algorithm(), itertools.count()
+def _told(recipe: Recipe, task: Task) -> list[str]:
+    """Return, as comments, what each role is told first on the first training problem, where all answers are empty, or
+    the error that ends this trial. No reward is computed, which may cost money."""
+    checked, engine = parts(recipe), _silent()
+    try:
+        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _Unpaid(task), engine, recipe.sampling))
+    except ValueError as error:
+        return [f"# a trial with empty answers ends: {one_line(str(error))}"]
+    first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
+    said = {role: _cut(engine.read(say.prompt_ids)) for role, say in first.items()}
+    return [f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said]
+
+
+def _cut(prompt: str) -> str:
+    """Return a prompt's beginning and end: examples stand before a question, instructions before or after a text."""
+    return prompt if len(prompt) <= 2 * _SHOWN else f"{prompt[:_SHOWN]} ... {prompt[-_SHOWN:]}"
+
+
+def _silent() -> ScriptedEngine:
+    """Return an engine whose turns are empty, and which ends a play that goes on until they are not."""
+    said = itertools.count()
 
     def nothing(role: str, problem: str, member: int, number: int) -> str:
         if next(said) >= _MOST:
             raise ValueError(f"more than {_MOST:,} turns an episode, too many to count here")
         return ""
 
-    engine = ScriptedEngine(nothing)
+    return ScriptedEngine(nothing)
+
+
+def _work(recipe: Recipe, checked: Parts) -> list[str]:
+    """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
+    algorithm, engine = checked.algorithm(), _silent()
     stage = Stage(checked.cast()(0), _NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)
