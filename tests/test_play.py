@@ -192,6 +192,29 @@ def test_a_foreign_await_is_named(foreign, what, nested):
         played(play)
 
 
+def test_a_prompt_that_is_none_is_named():
+    class Silent(Echo):
+        def prompt(self, p, role, heard):
+            return None
+
+    with pytest.raises(ValueError, match=r"the prompt of role 'pioneer' on problem 'p0': it is None; want text, mess"):
+        played(chain(), task=Silent())
+
+
+def test_what_needs_an_event_loop_is_told_where_it_goes():
+    async def play(p, team):
+        await asyncio.sleep(1)
+
+    with pytest.raises(ValueError, match=r"problem 'p0': a play has no event loop; .* goes through do$"):
+        played(play)
+
+    async def other(p, team):
+        raise RuntimeError("out of ideas")
+
+    with pytest.raises(ValueError, match="problem 'p0': raised RuntimeError: out of ideas"):
+        played(other)
+
+
 def test_a_play_that_is_no_coroutine_is_named():
     with pytest.raises(ValueError, match=r"a play is an async function of \(problem, team\)"):
         played(lambda p, team: None)

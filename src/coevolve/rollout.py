@@ -149,6 +149,12 @@ class _Live:
                 self.parked = check_effects(self.coroutine.send(answers))
             except StopIteration:
                 return False
+            except RuntimeError as error:
+                if "no running event loop" not in str(error):
+                    raise
+                raise ValueError(
+                    "a play has no event loop; what needs one, as asyncio does, goes through do"
+                ) from error
         return True
 
     def parent(self, effect: Scoring) -> int | None:
@@ -255,6 +261,8 @@ def _prompt(problem: Problem, effect: Saying, stage: Stage) -> Asked:
     """Return the task's prompt, or, after tool calls, the turn that called with the results."""
     goes_on = bool(effect.heard) and isinstance(effect.heard[-1], ToolResult)
     prompt = effect.heard if goes_on else stage.task.prompt(problem, effect.role, effect.heard)
+    if not isinstance(prompt, str | Sequence | WithTools):
+        raise ValueError(f"it is {shown(prompt)}; want text, messages, or the role's last turn and what follows it")
     return WithTools(prompt, effect.tools) if effect.tools and not isinstance(prompt, WithTools) else prompt
 
 
