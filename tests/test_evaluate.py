@@ -217,6 +217,13 @@ def test_more_problems_than_there_are(wanted: int) -> None:
         choose(Words(), wanted)
 
 
+def test_nothing_is_held_out():
+    task = Words()
+    task.test = []
+    with pytest.raises(ValueError, match="the task Words has no held-out problems, its test is empty"):
+        choose(task, None)
+
+
 @pytest.fixture(scope="module")
 def run(micro_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("eval")

@@ -235,6 +235,8 @@ def gains(start: Sequence[Row], trained: Sequence[Row]) -> list[Row]:
 def choose(task: Task, problems: int | None) -> list[Problem]:
     """Return this many held-out problems (None: PROBLEMS, or all if there are fewer), always the same ones."""
     available = len(task.test)
+    if not available:
+        raise ValueError(f"the task {type(task).__name__} has no held-out problems, its test is empty")
     wanted = min(PROBLEMS, available) if problems is None else problems
     if not 1 <= wanted <= available:
         raise ValueError(f"{wanted} problems asked for; {type(task).__name__} has {available} held out")

@@ -110,7 +110,9 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise ValueError(f"{path}, line 1: the column {twice[0]!r} is there twice; rename one")
     if "" in header:
-        raise ValueError(f"{path}, line 1: column {header.index('') + 1} has no name; the first line names the columns")
+        hint = " (an index, as pandas writes one, is left out by to_csv(index=False))" * (not header[0])
+        at = header.index("") + 1
+        raise ValueError(f"{path}, line 1: column {at} has no name; the first line names the columns{hint}")
 
 
 def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
