@@ -190,8 +190,8 @@ def test_files_of_a_recipe_are_relative_to_it(tmp_path: Path) -> None:
         ("x.csv", "a,b\n1,2,3\n", "x.csv, line 2: 3 values for 2 columns"),
         ("x.csv", "a,a\n1,2\n", "x.csv, line 1: the column 'a' is there twice; rename one"),
         ("x.csv", "a,,c\n1,2,3\n", "x.csv, line 1: column 2 has no name; the first line names the columns"),
-        ("x.csv", ",a\n0,2\n", "x.csv, line 1: column 1 has no name; the first line names the columns (an index, as pandas "
-                                "writes one, is left out by to_csv(index=False))"),
+        ("x.csv", ",a\n0,2\n", "x.csv, line 1: column 1 has no name; the first line names the columns (an index, as "
+         "pandas writes one, is left out by to_csv(index=False))"),
         ("x.csv", 'a\n"x\n', "x.csv, line 2: unexpected end of data; quote a text with a quote or line break"),
         ("x.csv", b"a\n\xff\n", "x.csv is not UTF-8 text (line 2, byte 0xff); save it as UTF-8"),
         ("x.json", "{}", "x.json: a dict; want a list of JSON objects such as [{...}, {...}]"),

@@ -23,6 +23,8 @@ MAIN = "def f(x):\n    return aux(x) * 2"
         ("def aux(x:\n    return x", MAIN, 2, 0.6),  # aux is no Python: 0.6, then stop
         ("def aux(x):\n    print(x)", MAIN, 2, 3.6),  # aux returns nothing: -0.4
         ("def helper(x):\n    return x", MAIN, 2, 2.1),  # no aux: 0.6 + 0.5 + 1.0
+        ("def f(x):\n    return x\naux = f", MAIN, 2, 2.1),  # main's function by another name: no aux
+        ("def g(x):\n    return x\naux = g", MAIN, 2, 4.0),
         ("", MAIN, 2, 2.1),
         ("", "", 2, 0.0),
     ],

@@ -54,7 +54,8 @@ def extract(text: str) -> str:
     said = _said(uncut)
     text = _turn(said)
     found = _ordinary(uncut, said, text)
-    return found if "lambda" in found or _defines(_body(found)) else _parsing(_begun(text)) or found
+    body = _body(found)
+    return found if _defines(body) or _has_lambda(body) else _parsing(_begun(text)) or found
 
 
 def _ordinary(uncut: str, said: str, text: str) -> str:
@@ -212,6 +213,10 @@ def _broken(text: str) -> str:
 
 def _defines(body: list[ast.stmt] | None) -> TypeGuard[list[ast.stmt]]:
     return any(isinstance(node, DEFINED) for node in body or ())
+
+
+def _has_lambda(body: Sequence[ast.stmt] | None) -> bool:
+    return any(isinstance(part, ast.Lambda) for node in body or () for part in ast.walk(node))
 
 
 def _runs(text: str) -> Iterator[str]:

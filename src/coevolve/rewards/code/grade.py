@@ -196,6 +196,8 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
     first, first_error = _parsed(extract(texts.get(AUX, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
     aux = function(definitions(simplify(parse(first)).body), AUX)
+    if aux is not None and aux.name == job.entry != AUX:  # `aux = f`, and f is main's to write
+        aux = None
     main = function(definitions(simplify(parse(second)).body), job.entry)
     merged = _merged(job, first, second, [AUX] if aux else [])
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
