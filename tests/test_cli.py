@@ -105,18 +105,20 @@ def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, cap
 
 
 def test_dry_run_tries_the_prompts(capsys):
-    """Also those that follow an answer; no reward is asked for, which may cost money."""
+    """Also those that follow an answer; no reward or feedback is asked for, which may cost money."""
     Path("mine.py").write_text(
         "from coevolve import Problem\n\n\nclass Mine:\n"
         "    train = test = [Problem('a')]\n"
         "    def prompt(self, p, role, heard):\n        return heard[0].txt if heard else role * 200\n\n"
-        "    def reward(self, cases):\n        raise SystemExit('a call that costs money')\n"
+        "    def reward(self, cases):\n        raise SystemExit('a call that costs money')\n\n    feedback = reward\n"
     )
     mine = ["train", QUICKSTART, "--dry-run", "task=mine.py:Mine"]
     assert cli.main(mine) == 0
     said = capsys.readouterr().out
     assert "# a trial with empty answers ends: " in said
     assert "role 'observer'" in said and "'Turn' object has no attribute 'txt'" in said
+    assert cli.main([*mine, "play={name: rounds, n: 2, feedback: true}"]) == 0
+    assert "has no attribute 'txt'" in capsys.readouterr().out  # in the second prompt, after the feedback
     assert cli.main([*mine, "play=rounds"]) == 0
     assert f"#   pioneer is told: {('pioneer' * 200)[:120]} ... {('pioneer' * 200)[-120:]}\n" in capsys.readouterr().out
 

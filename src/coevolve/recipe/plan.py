@@ -56,17 +56,18 @@ class _NoTask:
         return [""] * len(turns)
 
 
-class _Unpaid:
-    """The task with rewards of 0."""
+class _Free:
+    """The task with rewards of 0 and, if it has any, empty feedback: both may cost money."""
 
     def __init__(self, task: Task) -> None:
-        self.task = task
+        self._task = task
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
+        found = getattr(self._task, name)
+        return _NoTask().feedback if name == "feedback" else found
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        return [[0.0] * len(case.turns) for case in cases]
+        return _NoTask().reward(cases)
 
 
 def plan(recipe: Recipe) -> str:
@@ -114,10 +115,10 @@ def problems(recipe: Recipe) -> str:
 
 def _told(recipe: Recipe, task: Task) -> list[str]:
     """Return, as comments, what each role is told first on the first training problem, where all answers are empty, or
-    the error that ends this trial. No reward is computed, which may cost money."""
+    the error that ends this trial. Rewards are 0 and feedback is empty."""
     checked, engine = parts(recipe), _silent()
     try:
-        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _Unpaid(task), engine, recipe.sampling))
+        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _Free(task), engine, recipe.sampling))
     except ValueError as error:
         return [f"# a trial with empty answers ends: {one_line(str(error))}"]
     first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
