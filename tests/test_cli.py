@@ -113,14 +113,31 @@ def test_dry_run_tries_the_prompts(capsys):
         "    def reward(self, cases):\n        raise SystemExit('a call that costs money')\n\n    feedback = reward\n"
     )
     mine = ["train", QUICKSTART, "--dry-run", "task=mine.py:Mine"]
-    assert cli.main(mine) == 0
+    told = f"#   pioneer is told: {('pioneer' * 200)[:120]} ... {('pioneer' * 200)[-120:]}\n"
+
+    def said(*more):
+        assert cli.main([*mine, *more]) == 0
+        return capsys.readouterr().out
+
+    assert f"{told}# a trial with empty answers ends: the prompt of role 'observer'" in (heard := said())
+    assert "'Turn' object has no attribute 'txt'" in heard
+    assert "has no attribute 'txt'" in said("play={name: rounds, n: 2, feedback: true}")  # in the second prompt
+    assert f"{told}#   observer is told: observer" in (both := said("play=rounds")) and "ends: " not in both
+    assert "; Mine has no `referee`" in said("play=refereed")
+
+
+def test_dry_run_of_a_play_that_goes_on_for_ever(capsys):
+    Path("mine.py").write_text(
+        "from coevolve import Problem\n\n\nclass Mine:\n"
+        "    train = test = [Problem('a')]\n"
+        "    def prompt(self, p, role, heard):\n        return heard if heard[1:] else p.id\n\n"
+        "    def reward(self, cases):\n        return [[0.0] * len(case.turns) for case in cases]\n\n"
+        "    def referee(self, p, turns):\n        return [('pioneer', 'Again.')]\n"
+    )
+    assert cli.main(["train", QUICKSTART, "--dry-run", "task=mine.py:Mine", "play=refereed"]) == 0
     said = capsys.readouterr().out
-    assert "# a trial with empty answers ends: " in said
-    assert "role 'observer'" in said and "'Turn' object has no attribute 'txt'" in said
-    assert cli.main([*mine, "play={name: rounds, n: 2, feedback: true}"]) == 0
-    assert "has no attribute 'txt'" in capsys.readouterr().out  # in the second prompt, after the feedback
-    assert cli.main([*mine, "play=rounds"]) == 0
-    assert f"#   pioneer is told: {('pioneer' * 200)[:120]} ... {('pioneer' * 200)[-120:]}\n" in capsys.readouterr().out
+    assert "#   pioneer is told: " in said
+    assert "ends: " in said and "more than 200 turns an episode" in said
 
 
 def test_dry_run_does_not_pretrain(tmp_path, capsys):

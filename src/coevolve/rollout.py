@@ -12,6 +12,7 @@ random numbers and episodes are the same.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -150,11 +151,10 @@ class _Live:
             except StopIteration:
                 return False
             except RuntimeError as error:
-                if "no running event loop" not in str(error):
+                if not re.search("no (running|current) event loop", str(error)):
                     raise
-                raise ValueError(
-                    "a play has no event loop; what needs one, as asyncio does, goes through do"
-                ) from error
+                said = "a play has no event loop; what needs one, as asyncio does, goes through do"
+                raise ValueError(said).with_traceback(error.__traceback__) from error  # which has the user's line
         return True
 
     def parent(self, effect: Scoring) -> int | None:
@@ -262,7 +262,9 @@ def _prompt(problem: Problem, effect: Saying, stage: Stage) -> Asked:
     goes_on = bool(effect.heard) and isinstance(effect.heard[-1], ToolResult)
     prompt = effect.heard if goes_on else stage.task.prompt(problem, effect.role, effect.heard)
     if not isinstance(prompt, str | Sequence | WithTools):
-        raise ValueError(f"it is {shown(prompt)}; want text, messages, or the role's last turn and what follows it")
+        raise ValueError(
+            f"it is {shown(prompt)}; want text, a list of messages, or the role's last turn and what follows it"
+        )
     return WithTools(prompt, effect.tools) if effect.tools and not isinstance(prompt, WithTools) else prompt
 
 

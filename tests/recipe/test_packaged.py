@@ -36,9 +36,9 @@ def test_the_folder_of_a_run(tmp_path, monkeypatch):
     for folder in (Path("runs/quickstart"), Path("mine"), Path("quickstart")):
         folder.mkdir(parents=True)
         (folder / "recipe.yaml").write_text("")
-    with pytest.raises(ValueError, match=r"^mine is the folder of a run; its recipe is mine.recipe\.yaml$"):
+    with pytest.raises(ValueError, match=r"^mine is a folder; the recipe in it is mine.recipe\.yaml$"):
         located("mine")
-    with pytest.raises(ValueError, match="is the folder of a run"):
+    with pytest.raises(ValueError, match="is a folder; the recipe in it is"):
         located("runs/quickstart")
     assert located("quickstart") == RECIPES / "quickstart.yaml"
 

@@ -36,12 +36,12 @@ class WordTokenizer:
     def __call__(self, text: str, add_special_tokens: bool = True) -> _Ids:
         ids = _Ids()
         for word in text.split():
-            ids.append(1 + noise.key(word) % (1 << 30))
+            ids.append(1 + noise.key(word) % (1 << 60))
             assert self._words.setdefault(ids[-1], word) == word, f"{word!r} and {self._words[ids[-1]]!r} share an id"
         return ids
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
-        text = " ".join(f"{message['role']}: {message['content']}" for message in messages)
+        text = " ".join(f"{message['role']}: {message.get('content', '')}" for message in messages)
         return list(self(text))
 
     def decode(self, ids: Sequence[int]) -> str:

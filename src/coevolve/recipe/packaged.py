@@ -29,7 +29,7 @@ def _folder(name: str) -> Path:
 def located(recipe: str | Path) -> Path:
     """Return the file of a recipe that is given as a path or as the name of a packaged recipe.
 
-    Raises ValueError for a name that no packaged recipe has, and for the folder of a run.
+    Raises ValueError for a name that no packaged recipe has, and for a folder with a recipe, as a run is.
     """
     path = Path(recipe)
     recipes = packaged()
@@ -37,7 +37,7 @@ def located(recipe: str | Path) -> Path:
     if is_file and not path.exists() and path.stem in recipes:
         raise ValueError(f"no file {path}; the recipe of that name comes with the package; write {path.stem}")
     if (path / "recipe.yaml").is_file() and str(path) not in recipes:
-        raise ValueError(f"{path} is the folder of a run; its recipe is {path / 'recipe.yaml'}")
+        raise ValueError(f"{path} is a folder; the recipe in it is {path / 'recipe.yaml'}")
     if is_file or len(path.parts) != 1 or path.is_file():  # not path.exists(): an unrelated folder may have the name
         return path
     if path.name not in recipes:

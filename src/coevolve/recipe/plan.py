@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _MOST = 100_000  # limit for the turns of an episode that is played to count them
+_TRIAL = 200  # the same with the task's prompts, which may grow with every turn
 _SHOWN = 120  # characters of a prompt's beginning and of its end
 
 
@@ -68,6 +69,11 @@ class _Free:
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         return _NoTask().reward(cases)
+
+
+def _free(task: Task) -> Task:
+    """Return the task without what may cost money, under its own name for messages."""
+    return cast(Task, type(type(task).__name__, (_Free,), {})(task))
 
 
 def plan(recipe: Recipe) -> str:
@@ -114,16 +120,16 @@ def problems(recipe: Recipe) -> str:
 
 
 def _told(recipe: Recipe, task: Task) -> list[str]:
-    """Return, as comments, what each role is told first on the first training problem, where all answers are empty, or
-    the error that ends this trial. Rewards are 0 and feedback is empty."""
-    checked, engine = parts(recipe), _silent()
+    """Return, as comments, what each role is told first on the first training problem, where all answers are empty, and
+    the error that ends this trial, if there is one. Rewards are 0 and feedback is empty."""
+    checked, engine, ended = parts(recipe), _silent(_TRIAL), []
     try:
-        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _Free(task), engine, recipe.sampling))
+        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _free(task), engine, recipe.sampling))
     except ValueError as error:
-        return [f"# a trial with empty answers ends: {one_line(str(error))}"]
+        ended = [f"# a trial with empty answers ends: {one_line(str(error))}"]
     first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
     said = {role: _cut(engine.read(say.prompt_ids)) for role, say in first.items()}
-    return [f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said]
+    return [*(f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said), *ended]
 
 
 def _cut(prompt: str) -> str:
@@ -131,13 +137,13 @@ def _cut(prompt: str) -> str:
     return prompt if len(prompt) <= 2 * _SHOWN else f"{prompt[:_SHOWN]} ... {prompt[-_SHOWN:]}"
 
 
-def _silent() -> ScriptedEngine:
-    """Return an engine whose turns are empty, and which ends a play that goes on until they are not."""
+def _silent(most: int) -> ScriptedEngine:
+    """Return an engine whose turns are empty, and which ends a play with more turns than this."""
     said = itertools.count()
 
     def nothing(role: str, problem: str, member: int, number: int) -> str:
-        if next(said) >= _MOST:
-            raise ValueError(f"more than {_MOST:,} turns an episode, too many to count here")
+        if next(said) >= most:
+            raise ValueError(f"more than {most:,} turns an episode, too many to count here")
         return ""
 
     return ScriptedEngine(nothing)
@@ -145,7 +151,7 @@ def _silent() -> ScriptedEngine:
 
 def _work(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    algorithm, engine = checked.algorithm(), _silent()
+    algorithm, engine = checked.algorithm(), _silent(_MOST)
     stage = Stage(checked.cast()(0), _NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)

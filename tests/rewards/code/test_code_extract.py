@@ -137,8 +137,9 @@ def test_a_function_before_a_block_that_defines_it_is_no_beginning():
     assert extract(f"{sketch}\n```\nIt is rather this:\n{CODE}\n```") == CODE
 
 
-def test_a_word_about_lambdas_is_no_function():
-    assert extract(f"{CODE}\n```\nx = 1  # a lambda would do\n```") == CODE
+@pytest.mark.parametrize("other", ["x = 1  # a lambda would do", "x = sorted([2, 1], key=lambda z: z)"])
+def test_a_lambda_without_a_name_is_no_function(other):
+    assert extract(f"{CODE}\n```\n{other}\n```") == CODE
 
 
 @pytest.mark.parametrize(

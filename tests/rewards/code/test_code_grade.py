@@ -49,6 +49,12 @@ def test_levels_of_a_single_agent(main, passed, total):
     assert judged(main, None, passed, tests=2).total == pytest.approx(total)
 
 
+def test_mains_function_by_another_name_is_not_run():
+    """It would be read before main's function is there."""
+    own = "def f(x):\n    return x * 2"
+    assert judged(own, "def f(x):\n    return x\naux = f").code == own
+
+
 def test_parts_of_a_pair():
     parts = judged("def f(x):\n    y = aux(x)\n    return x", passed=1, tests=4).parts()
     # total: 1.0 + 0.5 + 0.25 + (0.5 + 1.0 - 0.5) = 2.75 of 4; cooperation: 1.0 of 1.5

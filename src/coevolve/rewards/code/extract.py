@@ -55,7 +55,7 @@ def extract(text: str) -> str:
     text = _turn(said)
     found = _ordinary(uncut, said, text)
     body = _body(found)
-    return found if _defines(body) or _has_lambda(body) else _parsing(_begun(text)) or found
+    return found if _defines(body) or _names_lambda(body) else _parsing(_begun(text)) or found
 
 
 def _ordinary(uncut: str, said: str, text: str) -> str:
@@ -215,8 +215,10 @@ def _defines(body: list[ast.stmt] | None) -> TypeGuard[list[ast.stmt]]:
     return any(isinstance(node, DEFINED) for node in body or ())
 
 
-def _has_lambda(body: Sequence[ast.stmt] | None) -> bool:
-    return any(isinstance(part, ast.Lambda) for node in body or () for part in ast.walk(node))
+def _names_lambda(body: Sequence[ast.stmt] | None) -> bool:
+    return any(
+        isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda) for node in body or ()
+    )
 
 
 def _runs(text: str) -> Iterator[str]:

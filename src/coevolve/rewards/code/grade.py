@@ -196,10 +196,10 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
     first, first_error = _parsed(extract(texts.get(AUX, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
     aux = function(definitions(simplify(parse(first)).body), AUX)
-    if aux is not None and aux.name == job.entry != AUX:  # `aux = f`, and f is main's to write
-        aux = None
+    borrowed = aux is not None and aux.name == job.entry != AUX  # `aux = f`, and f is main's to write
+    aux = None if borrowed else aux
     main = function(definitions(simplify(parse(second)).body), job.entry)
-    merged = _merged(job, first, second, [AUX] if aux else [])
+    merged = _merged(job, first, second, [AUX] if aux else [], [AUX] if borrowed else [])
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
     judged = Grade(
@@ -225,14 +225,15 @@ def _parsed(code: str) -> tuple[str, str | None]:
     return code, None
 
 
-def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the chunks of the prelude and both authors' code. taken: names that the second author must not define."""
+def _merged(job: Job, first: str, second: str, taken: Sequence[str], borrowed: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the chunks of the prelude and both authors' code. taken: names that the second author must not define;
+    borrowed: those that the first one must not, beside the other's own function."""
     try:
         parse(job.prelude)
     except ValueError as error:
         raise ValueError(f"the prelude of {job.entry!r} does not parse: {error}; mend the problem") from error
     entry = [job.entry]
-    helpers = Piece(first, without=entry, tried=[job.entry, *taken])
+    helpers = Piece(first, without=[*entry, *borrowed], tried=[job.entry, *taken])
     return chunks([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
