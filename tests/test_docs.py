@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 import docs_code
 import recipe_keys
@@ -103,7 +104,14 @@ def test_a_page_has_the_code_of_its_files(page):
 
 
 def test_the_page_of_keys_is_that_of_the_source():
-    assert recipe_keys.PAGE.read_text("utf-8") == recipe_keys.page(), "run make docs-code"
+    page = recipe_keys.page()
+    assert recipe_keys.PAGE.read_text("utf-8") == page, "run make docs-code"
+    assert "| `critic` | text | needed |" in page.partition("### maac")[2]  # where iac's may be left out
+    assert "| `eta` | number from 0 | `0.3` |" in page.partition("### ppo")[2].partition("###")[0]
+    for default in re.findall(r"\| `([^`]+)` \|(?: [^|]*\|)?$", page, re.MULTILINE):
+        yaml.safe_load(default)
+    words = set(re.findall(r"[A-Za-z_]+", " ".join(re.findall(r"^\| `\w+` \| ([^|]+) \|", page, re.MULTILINE))))
+    assert not [word for word in words if word[0].isupper()]  # a name of the source that has no words
 
 
 def test_a_page_follows_its_file(tmp_path):

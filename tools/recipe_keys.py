@@ -9,10 +9,14 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
@@ -23,8 +27,10 @@ from coevolve.models.spec import LoraSpec, PolicySpec, RecipePolicy
 from coevolve.plays import PLAYS
 from coevolve.recipe import schema
 from coevolve.recipe.schema import Recipe
+from coevolve.rewards.sandbox import Sandbox
 from coevolve.rewards.several import REWARDS
 from coevolve.tasks import TASKS
+from coevolve.tasks.expert import Expert
 from coevolve.types import Sampling
 from docs_code import ROOT
 
@@ -37,12 +43,22 @@ _HEAD = """# Every key of a recipe
 A key that is left out has its default; one without a default is needed. `coevolve train recipe.yaml key.sub=value`
 overrides a key, `'policies.*.key=value'` in all policies, and `--dry-run` prints the recipe with what was left to it. A
 component (task, play, cast, algorithm, engine, learner, credit) is a name, or `{name: ..., key: value}` with its
-settings, or `file.py:Name` of your own.
+settings, or `file.py:Name` of your own. Where the texts say None, True and False, a recipe says null, true and false.
+A recipe that has `sampling` has `max_new_tokens` in it.
 """
 
 _GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]], tuple[str, ...]]] = {
     "Tasks": ("`task: {name: ...}`; what each is, its data and its rewards: [tasks](../tasks.md).", TASKS, ()),
-    "Rewards": ("`reward:` of the task `rows`, beside functions of your own (`file.py:name`).", REWARDS, ()),
+    "Inside coding tasks": (
+        "`task.sandbox` and `task.feedback: {expert: ...}`; other modes of feedback have no settings.",
+        {"sandbox": Sandbox, "expert": Expert},
+        (),
+    ),
+    "Rewards": (
+        "`task.reward` of `rows` and of the writing tasks, beside functions of your own (`file.py:name`).",
+        REWARDS,
+        (),
+    ),
     "Plays": ("`play: {name: ...}`", PLAYS, ()),
     "Casts": ("`cast: {name: ...}`", CASTS, ("roles",)),
     "Algorithms": ("`algorithm: {name: ...}`; [which to take](../choosing.md).", ALGORITHMS, ()),
@@ -62,6 +78,11 @@ _GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]], tuple[str, ..
 
 _MANY = 4
 """Fewest keys of a component for whose keys a variant refers to it."""
+
+_NEEDED = inspect.Parameter.empty
+
+_TYPES = {"engine": "component or null", "agents": "component"}
+"""Types that signatures do not say."""
 
 _LEFT_OUT = {"output_dir": "runs/RECIPE-SEED"}
 """Defaults that are no constants."""
@@ -84,10 +105,8 @@ _WORDS = {
     "PolicyName": "text",
     "Role": "text",
     "Kind": "text",
-    "Source": "text",
+    "Source": "text or list of mappings",
     "Any": "anything",
-    "Feedback": "function",
-    "Done": "function",
     "Bounds": "pair (whole number, whole number or null)",
     "Name": "text",
     "Scoring": "ours, paper",
@@ -112,16 +131,18 @@ def page() -> str:
 
 def _fixed() -> Iterator[str]:
     yield "## The recipe\n\n| key | type | default | |\n|---|---|---|---|"
+    yield "| `base` | text | `null` | Another recipe, whose keys this one changes ([how](../recipes.md)). |"
     said = _said_of_fields()
     for key, field in Recipe.model_fields.items():
-        default = _LEFT_OUT.get(key, inspect.Parameter.empty if field.is_required() else field.default)
+        default = _LEFT_OUT.get(key, _NEEDED if field.is_required() else field.default)
         yield f"{_row(key, Recipe.__annotations__[key], default)} {said.get(key, '')} |"
-    for heading, documented, made in (
-        ("Policies: `policies.NAME`", PolicySpec, RecipePolicy),
-        ("Adapters: `policies.NAME.lora`", LoraSpec, LoraSpec),
-        ("Sampling: `sampling`", Sampling, Sampling),
+    engine = _prose(RecipePolicy).replace("\n\n", " ")
+    for heading, text, made in (
+        ("Policies: `policies.NAME`", f"{_prose(PolicySpec)}\n\n{engine}", RecipePolicy),
+        ("Adapters: `policies.NAME.lora`", _prose(LoraSpec), LoraSpec),
+        ("Sampling: `sampling`", _prose(Sampling), Sampling),
     ):
-        yield f"\n## {heading}\n\n{_prose(documented)}\n"
+        yield f"\n## {heading}\n\n{text}\n"
         yield from _table([(one.name, one.type, _default_of(one)) for one in dataclasses.fields(made)])
 
 
@@ -152,19 +173,22 @@ def _group(heading: str) -> Iterator[str]:
             yield f"### {name}\n\n{_prose(made)}\n"
             yield from _table(rows)
         else:
-            yield f"### {name}\n\n{_variant(name, made, like, components[like])}\n"
+            yield f"### {name}\n"
+            yield from _variant(made, like, components[like])
 
 
-def _variant(name: str, made: Callable[..., Any], like: str, other: Callable[..., Any]) -> str:
-    """Return what is said of a component that has the keys of another one and other defaults."""
-    own = [part for part in _prose(made).split("\n\n") if part not in _prose(other)]
+def _variant(made: Callable[..., Any], like: str, other: Callable[..., Any]) -> Iterator[str]:
+    """Yield what is said of a component that has the keys of another one, with other defaults or types."""
     there = inspect.signature(other).parameters
     differ = [
-        f"`{one.name}: {_value(one.default)}`"
+        (one.name, one.annotation, one.default)
         for one in inspect.signature(made).parameters.values()
-        if one.default != there[one.name].default
+        if (one.default, one.annotation) != (there[one.name].default, there[one.name].annotation)
     ]
-    return "\n\n".join([*own, f"The keys of `{like}`, with {', '.join(differ) or 'the same defaults'}."])
+    yield from (f"{part}\n" for part in _prose(made).split("\n\n") if part not in _prose(other))
+    yield f"The keys of `{like}`, of which {'these' if differ else 'none'} differ{':' if differ else '.'}\n"
+    if differ:
+        yield from _table(differ)
 
 
 def _table(rows: Sequence[tuple[str, Any, Any]]) -> Iterator[str]:
@@ -177,50 +201,47 @@ def _table(rows: Sequence[tuple[str, Any, Any]]) -> Iterator[str]:
 
 
 def _row(key: str, hint: Any, default: Any) -> str:
-    left_out = "needed" if default is inspect.Parameter.empty else f"`{_value(default)}`"
-    return f"| `{key}` | {_type(hint)} | {left_out} |"
+    return f"| `{key}` | {_TYPES.get(key) or _type(hint)} | {_default(default)} |"
 
 
 def _type(hint: Any) -> str:
-    """Return a type in words, from its source."""
+    """Return a type in words, from its source; functions are left out, which a recipe names by their file."""
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     text = re.sub(r"Literal\[([^]]*)\]", lambda found: re.sub(r"[\'\"]", "", found[1]), text)
     text = re.sub(r"\w+(\.\w+)+", lambda found: found[0].rpartition(".")[2], text)
     text = re.sub(r"Annotated\[(.*\]), \w+\(.*?\)\]", r"\1", text)
-    text = re.sub(r"Callable\[(\[\]|\.\.\.), \w+\]", "function", text)
-    text = re.sub(r"dict\[[^]]*\]", "mapping", text)
-    text = re.sub(r"(list|Sequence)\[", "list[", text)
+    text = re.sub(r" \| (Feedback|Done|Callable\[(\[\]|\.\.\.), \w+\])", "", text)
+    text = re.sub(r"dict\[[^]]*\]", "mapping", text).replace("Sequence[", "list[")
     text = re.sub(r"\b(" + "|".join(_WORDS) + r")\b", lambda found: _WORDS[found[1]], text)
     text = re.sub(r"tuple\[([^]]*)\]", r"pair (\1)", text)
     return re.sub(r"list\[([^]]*)\]", r"list (\1)", text).replace(" | ", " or ")
 
 
-def _value(default: Any) -> str:
+def _default(value: Any) -> str:
     """Return a default as YAML has it."""
-    if dataclasses.is_dataclass(default):
-        return (
-            "{" + ", ".join(f"{f.name}: {_value(getattr(default, f.name))}" for f in dataclasses.fields(default)) + "}"
-        )
-    if isinstance(default, Mapping):
-        return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in default.items()) + "}"
-    if isinstance(default, list | tuple):
-        return "[" + ", ".join(map(_value, default)) + "]"
-    plain = {None: "null", True: "true", False: "false"}
-    return plain[default] if default is None or isinstance(default, bool) else str(default)
+    if value is _NEEDED:
+        return "needed"
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+    plain = json.loads(json.dumps(plain))  # lists for tuples
+    text = yaml.safe_dump(plain, default_flow_style=True, width=math.inf, sort_keys=False).removesuffix("...\n")
+    return f"`{text.strip()}`"
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+    return _NEEDED if field.default is dataclasses.MISSING else field.default
 
 
 def _prose(made: Any) -> str:
-    return _code(inspect.getdoc(made) or "")
+    text = re.sub(r"\n+(?=1\. )", "\n\n", inspect.getdoc(made) or "")  # Markdown wants an empty line before a list
+    return _code(text)
 
 
 def _code(text: str) -> str:
-    return re.sub(r"``(.+?)``", r"`\1`", text)
+    """Return the text with code in one backtick, and ``<`` elsewhere so that it is no tag."""
+    parts = re.split(r"``(.+?)``", text)
+    return "".join(f"`{part}`" if i % 2 else re.sub("<(?=[\\w/|])", "&lt;", part) for i, part in enumerate(parts))
 
 
 def main() -> None:

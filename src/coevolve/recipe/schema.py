@@ -133,7 +133,7 @@ class Recipe(BaseModel):
     samples: CountFromZero = defaults.SAMPLES
     """Problems a step whose episodes are written to the run, and held-out ones played at the start and checkpoints."""
     report_to: Annotated[list[str], BeforeValidator(_listed)] = []
-    """Names of trackers; a single one, or `none`, need not be a list."""
+    """Names of trackers (tensorboard, wandb, trackio, mlflow); a single one, or `none`, need not be a list."""
     callbacks: list[Component] = []
     """Callbacks of the user's own, `file.py:Name`, called at the events of a training."""
     threads: Count | None = None
