@@ -115,15 +115,32 @@ def test_dry_run_tries_the_prompts(capsys):
     mine = ["train", QUICKSTART, "--dry-run", "task=mine.py:Mine"]
     told = f"#   pioneer is told: {('pioneer' * 200)[:120]} ... {('pioneer' * 200)[-120:]}\n"
 
-    def said(*more):
-        assert cli.main([*mine, *more]) == 0
-        return capsys.readouterr().out
+    def said(*more, code=0):
+        assert cli.main([*mine, *more]) == code
+        return capsys.readouterr()[1 if code else 0]
 
-    assert f"{told}# a trial with empty answers ends: the prompt of role 'observer'" in (heard := said())
+    assert "error: a trial with empty answers ends: the prompt of role 'observer'" in (heard := said(code=2))
     assert "'Turn' object has no attribute 'txt'" in heard
-    assert "has no attribute 'txt'" in said("play={name: rounds, n: 2, feedback: true}")  # in the second prompt
+    feedback = said("play={name: rounds, n: 2, feedback: true}")  # whose second prompt may need what was left empty
+    assert f"{told}#   observer is told: observer" in feedback
+    assert "# a trial with empty answers ends: " in feedback and "has no attribute 'txt'" in feedback
     assert f"{told}#   observer is told: observer" in (both := said("play=rounds")) and "ends: " not in both
-    assert "; Mine has no `referee`" in said("play=refereed")
+    assert "; Mine has no `referee`" in said("play=refereed", code=2)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "why"),
+    [
+        ("magrpo-writing-mini", "members=1", "the advantage: every turn is alone in its group"),
+        ("quickstart", "play={name: rounds, n: 2, feedback: true}", "has no `feedback`"),
+        ("quickstart", "algorithm.credit=counterfactual", "the credit: credit counterfactual: problem "),
+    ],
+)
+def test_dry_run_tries_a_step(recipe, override, why, capsys):
+    """A model may say nothing, so what ends a trial with empty answers could end a training."""
+    assert cli.main(["train", recipe, "--dry-run", override, "output_dir=new"]) == 2
+    said = capsys.readouterr().err
+    assert "a trial with empty answers ends: " in said and why in said
 
 
 def test_dry_run_of_a_play_that_goes_on_for_ever(capsys):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,61 +18,23 @@ from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
 from coevolve.checks import check_task
 from coevolve.compute.backend import planned
-from coevolve.engines.scripted import ScriptedEngine
-from coevolve.faults import blame, one_line
-from coevolve.interfaces import Task
+from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Parts, Recipe, parts
+from coevolve.recipe.trial import NoTask, silent, trial
 from coevolve.rollout import Stage, rollout
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes
 from coevolve.runtime.pool import AT_ONCE
 from coevolve.tasks.roles import check_prompts
-from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
+from coevolve.types import Algorithm, PolicyName, Problem
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _MOST = 100_000  # limit for the turns of an episode that is played to count them
-_TRIAL = 200  # the same with the task's prompts, which may grow with every turn
-_SHOWN = 120  # characters of a prompt's beginning and of its end
-
-
-class _NoTask:
-    """A stand-in for the task, which may be unavailable here, or need a model that is not trained yet."""
-
-    train: Sequence[Problem] = (Problem("planned"),)
-    test: Sequence[Problem] = train
-
-    def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
-        return ""
-
-    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        return [[0.0] * len(case.turns) for case in cases]
-
-    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
-        return [""] * len(turns)
-
-
-class _Free:
-    """The task with rewards of 0 and, if it has any, empty feedback: both may cost money."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._task, name)
-        return _NoTask().feedback if name == "feedback" else found
-
-    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        return _NoTask().reward(cases)
-
-
-def _free(task: Task) -> Task:
-    """Return the task without what may cost money, under its own name for messages."""
-    return cast(Task, type(type(task).__name__, (_Free,), {})(task))
 
 
 def plan(recipe: Recipe) -> str:
@@ -116,43 +77,13 @@ def problems(recipe: Recipe) -> str:
         found = f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
     if len(task.train) < recipe.batch_size:
         found += f"; a step takes {recipe.batch_size}, so that problems repeat within it"
-    return "\n".join([found, *_told(recipe, task)])
-
-
-def _told(recipe: Recipe, task: Task) -> list[str]:
-    """Return, as comments, what each role is told first on the first training problem, where all answers are empty, and
-    the error that ends this trial, if there is one. Rewards are 0 and feedback is empty."""
-    checked, engine, ended = parts(recipe), _silent(_TRIAL), []
-    try:
-        rollout(checked.play(), [task.train[0]], Stage(checked.cast()(0), _free(task), engine, recipe.sampling))
-    except ValueError as error:
-        ended = [f"# a trial with empty answers ends: {one_line(str(error))}"]
-    first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
-    said = {role: _cut(engine.read(say.prompt_ids)) for role, say in first.items()}
-    return [*(f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said), *ended]
-
-
-def _cut(prompt: str) -> str:
-    """Return a prompt's beginning and end: examples stand before a question, instructions before or after a text."""
-    return prompt if len(prompt) <= 2 * _SHOWN else f"{prompt[:_SHOWN]} ... {prompt[-_SHOWN:]}"
-
-
-def _silent(most: int) -> ScriptedEngine:
-    """Return an engine whose turns are empty, and which ends a play with more turns than this."""
-    said = itertools.count()
-
-    def nothing(role: str, problem: str, member: int, number: int) -> str:
-        if next(said) >= most:
-            raise ValueError(f"more than {most:,} turns an episode, too many to count here")
-        return ""
-
-    return ScriptedEngine(nothing)
+    return "\n".join([found, *trial(recipe, task)])
 
 
 def _work(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    algorithm, engine = checked.algorithm(), _silent(_MOST)
-    stage = Stage(checked.cast()(0), _NoTask(), engine, recipe.sampling)
+    algorithm, engine = checked.algorithm(), silent(_MOST)
+    stage = Stage(checked.cast()(0), NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)
     except ValueError as error:

@@ -1,0 +1,133 @@
+"""A trial of a recipe without models, for a dry run: the first problems with empty answers, and what is made of them.
+
+What may cost money is left out: rewards are 0, and feedback is empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+
+from coevolve.checks import checked, plain_state
+from coevolve.collate import collate, rows_of
+from coevolve.engines.scripted import ScriptedEngine
+from coevolve.faults import blame, one_line
+from coevolve.interfaces import Task
+from coevolve.recipe.schema import Recipe, parts
+from coevolve.rollout import Stage, pay, rollout
+from coevolve.types import Batch, Case, Episode, Lesson, Problem, Turn
+
+_MOST_TURNS = 200  # of an episode: prompts may grow with every turn
+_SHOWN = 120  # characters of a prompt's beginning and of its end
+
+
+class NoTask:
+    """A stand-in for the task, which may be unavailable here, or need a model that is not trained yet."""
+
+    train: Sequence[Problem] = (Problem("planned"),)
+    test: Sequence[Problem] = train
+
+    def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
+        return ""
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        return [[0.0] * len(case.turns) for case in cases]
+
+    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        return [""] * len(turns)
+
+
+class _Free:
+    """The task without what may cost money. asked: whether a play has asked for its feedback."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self.asked = task, False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._task, name)
+        return self._feedback if name == "feedback" else found
+
+    def _feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        self.asked = True
+        return NoTask().feedback(p, turns)
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        return NoTask().reward(cases)
+
+
+class TooManyTurnsError(ValueError):
+    """A play went on for longer than is tried here."""
+
+
+def silent(most: int, episodes: int = 1) -> ScriptedEngine:
+    """Return an engine whose turns are empty. It raises TooManyTurnsError at more than ``most`` turns an episode."""
+    said = itertools.count()
+
+    def nothing(role: str, problem: str, member: int, number: int) -> str:
+        if next(said) >= most * episodes:
+            raise TooManyTurnsError(f"more than {most:,} turns an episode, too many to count here")
+        return ""
+
+    return ScriptedEngine(nothing)
+
+
+def trial(recipe: Recipe, task: Task) -> list[str]:
+    """Return, as comments, what each role is told first, and what ended the trial if training need not end there.
+
+    Two problems (one if ``batch_size`` is 1) are played with all their members, then credit and advantages are
+    computed. Raises ValueError for what ends this: a model may well say nothing, so that training would end there, too.
+    """
+    problems = list(itertools.islice(itertools.cycle(task.train), min(recipe.batch_size, 2)))
+    engine = silent(_MOST_TURNS, len(problems) * recipe.members)
+    free = cast(_Free, type(type(task).__name__, (_Free,), {})(task))  # of the task's name, which messages say
+    stage = Stage(parts(recipe).cast()(0), cast(Task, free), engine, recipe.sampling)
+    try:
+        episodes = rollout(parts(recipe).play(), problems, stage, members=recipe.members)
+        _taught(recipe, episodes, stage)
+    except ValueError as error:
+        said = f"a trial with empty answers ends: {one_line(str(error))}"
+        if not (free.asked or isinstance(error, TooManyTurnsError)):
+            raise ValueError(said) from error
+        return [*_told(recipe, engine), f"# {said}"]
+    return _told(recipe, engine)
+
+
+def _told(recipe: Recipe, engine: ScriptedEngine) -> list[str]:
+    """Return what each role was told first."""
+    first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
+    said = {role: _cut(engine.read(say.prompt_ids)) for role, say in first.items()}
+    return [f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said]
+
+
+def _cut(prompt: str) -> str:
+    """Return a prompt's beginning and end: examples stand before a question, instructions before or after a text."""
+    return prompt if len(prompt) <= 2 * _SHOWN else f"{prompt[:_SHOWN]} ... {prompt[-_SHOWN:]}"
+
+
+def _taught(recipe: Recipe, episodes: Sequence[Episode], stage: Stage) -> None:
+    """Compute credit, added rows and advantages of these episodes, as a step does."""
+    algorithm = parts(recipe).algorithm()
+    with blame("the credit"):
+        rows = rows_of(episodes, algorithm.credit, partial(pay, stage=stage))
+    if algorithm.rows is not None:
+        with blame("the rows of the algorithm"):
+            rows += [dataclasses.replace(row, extra=True) for row in algorithm.rows(episodes, rows)]
+    learns = [name for name, spec in recipe.policies.items() if spec.weights != "frozen"]
+    spoke = {row.turn.policy for row in rows}
+    batches = {name: _described(collate(rows, name)) for name in learns if name in spoke}
+    if batches:
+        with blame("the advantage"):
+            lesson = Lesson(episodes, batches)
+            checked(algorithm.advantage(lesson, plain_state(algorithm.start)), lesson)
+
+
+def _described(batch: Batch) -> Batch:
+    """Return the batch with all that a policy may add to it: no distance to the reference, and values of 0."""
+    nothing_BT = torch.zeros_like(batch.logp_BT)
+    same = {"logp_ref_BT": batch.logp_BT, "logp_old_BT": batch.logp_BT}
+    return batch.replace(kl_BT=nothing_BT, value_BT=nothing_BT, **same)
