@@ -7,6 +7,7 @@ import math
 import shutil
 from itertools import combinations
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
-from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion
+from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion, rounds
 from coevolve.evaluate import Row, best_at, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
@@ -84,6 +85,28 @@ def test_the_numbers() -> None:
     assert pioneer["distinct_1"] == pytest.approx(4 / 10)  # a, c, d, end of 10 tokens
     assert observer["reward"] == 2.5
     assert "kl" not in observer
+
+
+def test_problems_count_alike_though_their_turns_are_many_or_few() -> None:
+    """The first problem ends after a turn of three words, the others have two turns of one; the last is drawn twice as
+    long in one of two members."""
+
+    def script(role: str, problem: str, member: int, round: int) -> str:
+        return "a b c" if problem == "p0" else "a b" if (problem, member, round) == ("p3", 1, 1) else "a"
+
+    class Deaf(Words):
+        def prompt(self, p: Problem, role: str, heard: Any) -> str:
+            return p.id
+
+    rows = evaluate(
+        task=Deaf(), play=rounds(2, done=2.5), cast_at={"main": "ann"}, policies={}, engine=ScriptedEngine(script),
+        sampling=Sampling((2, 9)), problems=Words.test, samples=2,
+    )  # fmt: skip
+    greedy, sampled = rows
+    assert (greedy["turns"], greedy["reward"]) == (7, (3 + 1 + 1 + 1) / 4)
+    assert greedy["by_problem"] == {"p0": 3.0, "p1": 1.0, "p2": 1.0, "p3": 1.0}
+    assert sampled["reward"] == sampled["best@1/reward"] == (3 + 1 + 1 + (1 + 1.5) / 2) / 4
+    assert sampled["reward_se"] == pytest.approx(stdev([3, 1, 1, 1.25]) / 2)
 
 
 def test_a_gain_is_problem_by_problem() -> None:

@@ -5,7 +5,8 @@ The result is a list of flat rows, which a data frame or ``jq`` reads from ``eva
     weights    "start" before any update, "trained" from the checkpoint
     setting    "team": the play with its cast; "alone": one policy in the first role, without partners
     role, policy, decoding ("greedy" or "sampled")
-    turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
+    turns, length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
+    reward, reward_se: mean and standard error over problems, of each the mean over episodes of the mean over turns
     gain, gain_se: of trained rows, the reward less that of the start on the same problems (``gains``)
 
 Where the task names components of its reward there is also a row with role "all": the reward at the end of the
@@ -112,10 +113,10 @@ def _whole(
             "+".join(dict.fromkeys(cast.values())),
             {
                 "turns": sum(len(episode.turns) for episode in episodes),
-                **_over_problems(list(zip(where, paid, strict=True))),
                 "tokens": tokens / len(episodes),
                 "seconds": seconds / len(episodes),
                 **means(values),
+                **_over_problems(where, paid),
                 **_best(where, values),
             },
         )
@@ -167,10 +168,10 @@ def _by_role(
     for role, name in cast.items():
         turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
         if turns:
-            paid = [(turn.problem.id, turn.reward) for turn in turns if turn.reward is not None]
             row: Row = dict(spoken(turns))
-            if paid:
-                row |= {**_over_problems(paid), **_best(*_per_episode(episodes, role))}
+            if "reward" in row:
+                where, paid = _per_episode(episodes, role)
+                row |= {**_over_problems(where, [one["reward"] for one in paid]), **_best(where, paid)}
             if all(id(turn) in kl for turn in turns):
                 row["kl"] = fmean(kl[id(turn)] for turn in turns)
             yield role, name, row
@@ -192,14 +193,15 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dic
     return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
 
 
-def _over_problems(paid: Sequence[tuple[str, float]]) -> Row:
-    """Return the mean reward of every problem, and the standard error of their mean: turns of one problem are not
-    independent, so problems are the unit. paid: (problem id, reward)."""
+def _over_problems(where: Sequence[str], paid: Sequence[float]) -> Row:
+    """Return the mean reward of every problem, their mean and its standard error: episodes of one problem are not
+    independent, so problems are the unit. where: the problem id of each reward."""
     by_problem: dict[str, list[float]] = {}
-    for problem, reward in paid:
+    for problem, reward in zip(where, paid, strict=True):
         by_problem.setdefault(problem, []).append(reward)
     found = {problem: fmean(rewards) for problem, rewards in by_problem.items()}
-    return {"reward_se": _standard_error(list(found.values())), BY_PROBLEM: found}
+    values = list(found.values())
+    return {"reward": fmean(values), "reward_se": _standard_error(values), BY_PROBLEM: found}
 
 
 def _standard_error(values: Sequence[float]) -> float:

@@ -1,11 +1,13 @@
 """What is heard instead."""
 
+import numpy as np
 import pytest
 from parlour import CAST, Paid, scene
 
 from coevolve import chain, discussion, rounds
 from coevolve.diagnose import messages
 from coevolve.diagnose.messages import Misheard, own, shuffled
+from coevolve.types import ToolResult
 
 
 def named(say, words):
@@ -45,6 +47,21 @@ def test_shuffled_on_one_problem_is_another_member():
 def test_own_is_what_the_listener_said_itself(pair):
     heard = heard_by(pair, "b", own("b", pair.played()))
     assert heard[:2] == [("p0", ["b-p0-0-0"]), ("p0", ["b-p0-1-0"])]
+
+
+def test_results_of_tools_are_no_notes():
+    """They follow the turn that called in its own prompt, which no task makes: blanking them there changed nothing."""
+    one = scene(Paid(lambda a, b: 0.0, 2), named)
+    base = one.played()
+
+    def settings(note):
+        for episode in base:
+            episode.turns[0].heard = [note]
+        found = messages.rows(one, base, np.zeros((2, 2)))
+        return [row["setting"] for row in found if row["role"] == "a"]
+
+    assert settings("Try again.") == ["notes blank"]
+    assert settings(ToolResult.of("add", "3")) == []
 
 
 def test_nobody_else_mishears(pair):

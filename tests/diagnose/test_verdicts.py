@@ -62,6 +62,7 @@ def test_swap(row, said):
         (LESS, LESS, LESS, "What the others say on the problem matters to it."),
         (LESS, LESS, SAME, "An answer of its own would serve as well, as far as can be told."),
         (LESS, SAME, SAME, "anything will do."),
+        (MORE, LESS, LESS, "matters to it. It would do better yet without hearing them."),
         (SAME, MORE, SAME, "It would do better without hearing them."),
         (SAME, SAME, LESS, "It makes no measurable use of what it hears."),
         (SAME, REFUSED, SAME, "no measurable difference (-0.250 to 0.500)."),
@@ -110,6 +111,7 @@ def test_influence_on_few_problems():
 def test_cross_play():
     assert "rely on those they were trained with" in verdicts.cross_play([{"setting": "mean"} | LESS])
     assert "as well with strangers" in verdicts.cross_play([{"setting": "mean"} | SAME])
+    assert "better with strangers" in verdicts.cross_play([{"setting": "mean"} | MORE])
 
 
 def test_sections_for_a_run(tmp_path, capsys):

@@ -86,6 +86,17 @@ def test_a_critic_that_nobody_plays_is_no_agent():
     assert found(cast=[{"main": "ann"}] * 60, **falls) == [("entropy fell", "judge", 41)]
 
 
+def test_a_policy_is_compared_with_itself_in_the_same_role():
+    """Ann's answers are surer as observer all along, and it ends as one."""
+    phases = [{"pioneer": one, "observer": other} for one, other in (("ann", "bob"), ("bob", "ann"))] * 4
+    cast = [phase for phase in phases for _ in range(5)]
+    role = [0.3 if line["observer"] == "ann" else 2.0 for line in cast]
+    assert found(cast=cast, ann__entropy=role) == []
+    assert found(ann__entropy=role) == [("entropy fell", "ann", 35)]  # where nobody knows of roles
+    fallen = [value / 10 if i >= 25 else value for i, value in enumerate(role)]
+    assert found(cast=cast, ann__entropy=fallen) == [("entropy fell", "ann", 25)]
+
+
 def healthy(seed, steps):
     """A run that learns, with the noise that random lengths and small batches make."""
     rng, t = np.random.default_rng(seed), np.linspace(0, 1, steps)

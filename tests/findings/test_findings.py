@@ -7,8 +7,9 @@ import pytest
 from hand_made import recipe, run
 
 from coevolve.report.findings import findings, summary
+from coevolve.report.findings.held_out import sections as held_out_sections
 from coevolve.report.paper import write_paper
-from coevolve.report.runs import find
+from coevolve.report.runs import Run, find
 from coevolve.report.section import Section
 
 AGENT = {"ann__reward": [1.0, 2.0], "ann__grad_norm": [2.0, 1.0], "ann__entropy": [2.0, 1.0]}
@@ -257,3 +258,13 @@ def test_a_constant_run_is_written(tmp_path, rewards):
     written(tmp_path / "a-0", 0, rewards)
     written(tmp_path / "b-0", 0, rewards, eta=0.1)
     assert len(write_paper(find([tmp_path]), tmp_path / "report.md")) >= 3
+
+
+def test_policies_alone_are_told_apart_in_the_figure(tmp_path):
+    """Alone, all of them play the first role."""
+    who = [("team", "pioneer", "ann"), ("alone", "pioneer", "ann"), ("alone", "pioneer", "bob")]
+    paid = {"weights": "trained", "decoding": "sampled", "reward": 1.0}
+    rows = [{"setting": setting, "role": role, "policy": policy, **paid} for setting, role, policy in who]
+    (tmp_path / "eval.json").write_text(json.dumps({"checkpoint": 2, "problems": 4, "rows": rows}))
+    [section] = held_out_sections(Run(tmp_path, "mine-0", {}, []))
+    assert section.plot.series[0].x == ["team, pioneer", "alone, ann", "alone, bob"]

@@ -40,3 +40,11 @@ def test_an_objective_below_its_start_is_an_alarm():
     [alarm] = opening([run(reward=reward, objective=paid)]).alarms
     assert alarm.startswith("r - eta*KL fell below its start (team), from step ")
     assert opening([run(reward=reward, objective=reward)]).alarms == []
+
+
+def test_missing_numbers_need_not_last():
+    """Two of a hundred are no alarm from the first on."""
+    loss = [None if i in (3, 90) else 1.0 for i in range(100)]
+    assert opening([run(reward=[1.0] * 100, loss=loss)]).alarms == [
+        "loss is no number at 2 steps (team), first at step 3"
+    ]

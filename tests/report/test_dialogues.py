@@ -185,3 +185,10 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 def test_the_scripts_of_the_page_are_all_there():
     folder = Path(page.__file__).with_name("web")
     assert {file.stem for file in folder.glob("*.js")} == set(page._SCRIPTS)
+
+
+def test_of_one_step_the_last():
+    """What came of the training, and not what it began with."""
+    steps = {step: [{"value": 0.0}] * 4 for step in (0, 10, 20)}
+    assert list(chosen(steps, 0.4, choice=False)) == [20]
+    assert list(chosen(steps, 0.7, choice=False)) == [0, 20]

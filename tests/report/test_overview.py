@@ -8,6 +8,7 @@ from until import until
 from coevolve.report.findings.opening import opening
 from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
+from coevolve.report.watch import serving
 from coevolve.runs.folder import read_lines
 
 pytestmark = pytest.mark.slow
@@ -95,3 +96,38 @@ def test_alarms_stand_on_the_first_screen(visit, tmp_path):
     tab = visit(write_page(find([folder]), tmp_path / "report.html"), "overview")
     assert "r - eta*KL fell below its start (team)" in tab.inner_text(".alarms")
     assert "No held-out problem was played" in tab.inner_text("#overview-part")
+
+
+def test_dialogues_that_do_not_fit_are_said_to_be_left_out(visit, run_of, tmp_path, monkeypatch):
+    """And not that none were written."""
+    monkeypatch.setattr("coevolve.report.page.build.LIMIT", 0)
+    tab = visit(write_page(find([run_of("cory")]), tmp_path / "report.html"), "overview")
+    until(tab, "() => document.querySelector('#overview-part').textContent.includes('The dialogues are left out')")
+    tab.click("header nav a[href='#dialogues']")
+    until(tab, "() => document.querySelector('#dialogues-part').innerText.includes('The dialogues are left out')")
+    assert not tab.is_visible("#step")
+
+
+def test_the_problem_shown_first_is_of_what_there_is_now(visit, tmp_path):
+    """When only the start is known, no reward has changed yet, and the second of three would have been kept."""
+    run = tmp_path / "mine-0"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"step": 0, "turns": 1, "reward": 0.0}\n')
+
+    def played(step, rewards):
+        with (run / "samples.jsonl").open("a") as file:
+            for number, reward in enumerate(rewards):
+                turn = {"role": "solo", "policy": "ann", "round": 0, "text": "so", "reward": reward, "tokens": 1,
+                        "finished": False, "heard": [], "pieces": ["so"]}  # fmt: skip
+                joint = {"turns": [0], "rewards": [reward], "after": None}
+                line = {"step": step, "problem": f"p{number}", "member": 0, "data": {}, "turns": [turn],
+                        "joints": [joint], "parts": {}}  # fmt: skip
+                file.write(json.dumps(line) + "\n")
+
+    played(0, [0.0, 0.0, 0.0])
+    with serving([run]) as address:
+        tab = visit(address, "overview")
+        until(tab, "() => document.querySelector('#front-problem').value === '1'")
+        played(1, [2.0, 0.0, 3.0])
+        (run / "metrics.jsonl").open("a").write('{"step": 1, "turns": 1, "reward": 1.0}\n')
+        until(tab, "() => document.querySelector('#front-problem').value === '0'")  # whose change is the median

@@ -385,6 +385,20 @@ def test_runs_are_overlaid_and_can_be_taken_out(visit, run_of, tmp_path):
     assert chart(tab, "reward", drawn) == [["pair", [0, 1, 2]], ["other", [0, 1, 2]]]
 
 
+def test_every_step_is_in_the_table_though_some_have_no_update(visit, tmp_path):
+    run = tmp_path / "mine-0"
+    run.mkdir()
+    lines = [
+        {"step": i, "cast": {"solo": "ann"}, "turns": 1, "reward": i, "agents/ann/updates": i // 3} for i in range(5)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tab = visit(write_page(find([run]), tmp_path / "report.html"), "curves")
+    tab.select_option("#axis", "updates")
+    tab.click("[data-panel=reward] .numbers summary")
+    rows = tab.locator("[data-panel=reward] .numbers tbody tr").all_inner_texts()
+    assert [row.split("\t")[:2] for row in rows] == [[x, str(i)] for i, x in enumerate("00012")]
+
+
 def test_a_finding_is_a_sentence_a_table_and_a_plot(visit, run_of, tmp_path, monkeypatch):
     band = Series("band", [0, 1], [1.0, 2.0], low=[0.5, 1.5], high=[1.5, 2.5])
     points = Series("points", [0.5], [1.5], low=[1.25], high=[2.5], labels=["<here>"], points=True)

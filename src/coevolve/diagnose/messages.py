@@ -9,7 +9,7 @@ from typing import Any
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, condition
 from coevolve.interfaces import Task
-from coevolve.types import Case, Episode, Problem, Prompt, Role, Turn
+from coevolve.types import Case, Episode, Problem, Prompt, Role, ToolResult, Turn
 
 Change = Callable[[Turn | str], Turn | str]
 """An item that a role heard, other than its own turns -> what it hears instead."""
@@ -55,9 +55,14 @@ def _settings(role: Role, base: Sequence[Episode], members: int) -> dict[str, Ch
     found: dict[str, Change] = {}
     if any(isinstance(item, Turn) and item.role != role for item in heard):
         found |= {"blank": blank, "shuffled": shuffled(base, members), "own": own(role, base)}
-    if any(isinstance(item, str) and item for item in heard):
-        found["notes blank"] = lambda item: "" if isinstance(item, str) else item
+    if any(_is_note(item) and item for item in heard):
+        found["notes blank"] = lambda item: "" if _is_note(item) else item
     return found
+
+
+def _is_note(item: Turn | str) -> bool:
+    """Return whether this is a text of the play, such as feedback; results of tools follow a turn without a prompt."""
+    return isinstance(item, str) and not isinstance(item, ToolResult)
 
 
 def _is_of(role: Role, item: Turn | str) -> bool:

@@ -47,7 +47,7 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
     for key in ("reward", *dict.fromkeys(key for row in rows for key in row if key.startswith(_PART))):
         shown.add_row(key.removeprefix(_PART), *(fixed(row.get(key), 3) for row in rows))
     for key, digits in (("tokens", 1), ("seconds", 3)):
-        shown.add_row(f"{key} per problem", *(fixed(row[key], digits) for row in rows))
+        shown.add_row(f"{key} per problem and sample", *(fixed(row[key], digits) for row in rows))
     return shown
 
 

@@ -8,8 +8,9 @@ three steps. The limits below are wide on purpose: an alarm is a place to look, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,12 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
 
 
 def _agent(run: Run, policy: str) -> Iterator[Alarm]:
-    """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start."""
+    """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start.
+
+    Roles may write quite unlike texts, so only steps at which it plays the same roles as at the last are compared."""
+    run = replace(run, lines=[line for line in run.lines if _roles(line, policy) == _roles(run.lines[-1], policy)])
+    if len(run.lines) < SHORTEST:
+        return
     for key, share in (("distinct_2", DIVERSITY), ("entropy", ENTROPY)):
         steps, values = _known(run, f"agents/{policy}/{key}")
         if len(values) and (before := _start(values)) > 0:
@@ -128,6 +134,10 @@ def _agent(run: Run, policy: str) -> Iterator[Alarm]:
     if len(values):
         limit = max(KL, FASTER * float(np.median(values[: len(values) // 2 + 1])))
         yield from _lasting("KL runs away", policy, steps, values, _medians(values) > limit, limit)
+
+
+def _roles(line: Mapping[str, Any], policy: str) -> set[str]:
+    return {role for role, name in line.get("cast", {}).items() if name == policy}
 
 
 def _fall(run: Run) -> Iterator[Alarm]:

@@ -44,7 +44,7 @@ def _plot(rows: Sequence[Row]) -> Plot | None:
     series = []
     for weights in dict.fromkeys(row["weights"] for row in scored):
         those = [row for row in scored if row["weights"] == weights]
-        names = [f"{row['setting']}, {row['role']}" for row in those]
+        names = [f"{row['setting']}, {row['role'] if row['setting'] == 'team' else row['policy']}" for row in those]
         rewards, errors = [row["reward"] for row in those], [row.get("reward_se") or 0.0 for row in those]
         low = [reward - error for reward, error in zip(rewards, errors, strict=True)]
         high = [reward + error for reward, error in zip(rewards, errors, strict=True)]

@@ -122,4 +122,5 @@ def _alarms(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for one in alarms(run):
             where = f"{run.name}: " if len(runs) > 1 else ""
-            yield f"{where}{one.signal} ({one.agent}), from step {one.step} on"
+            since = f"first at step {one.step}" if one.limit is None else f"from step {one.step} on"
+            yield f"{where}{one.signal} ({one.agent}), {since}"

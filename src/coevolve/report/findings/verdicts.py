@@ -94,6 +94,8 @@ def _heeds(of: Mapping[str, Row]) -> Iterator[str]:
             yield "What the others say on the problem matters to it."
             if not _less(of["own"]):
                 yield "An answer of its own would serve as well, as far as can be told."
+            if _more(of["blank"]):
+                yield "It would do better yet without hearing them."
         elif _less(of["blank"]):
             yield "It wants to hear something, and anything will do."
         elif _more(of["shuffled"]) or _more(of["blank"]):
@@ -154,6 +156,8 @@ def cross_play(rows: Sequence[Row]) -> str:
         )
     if _less(mean):
         verdict = "the agents rely on those they were trained with"
+    elif _more(mean):
+        verdict = "the agents play better with strangers than with those they were trained with"
     else:
         verdict = "the agents play as well with strangers as with those they were trained with, as far as can be told"
     return f"Mixed teams, compared with the mean of both teams' own play: {_beside(mean)}; {verdict}."

@@ -110,7 +110,8 @@ def _estimate(sources: Sequence[_Source], exact: bool) -> float:
 
 def chosen(steps: Mapping[int, Sequence[Record]], share: float, *, choice: bool) -> dict[int, list[Record]]:
     """Choose about this share of the episodes: of every step the worst, the best and a seeded draw, in their order. If
-    that would be fewer than ``_FEW`` per step (without ``choice``: fewer than all), take fewer steps, evenly spread."""
+    that would be fewer than ``_FEW`` per step (without ``choice``: fewer than all), take fewer steps, evenly spread; of
+    one step, the last."""
     written = sum(map(len, steps.values()))
     if share >= 1.0 or not written:
         return {step: list(records) for step, records in steps.items()}
@@ -120,8 +121,8 @@ def chosen(steps: Mapping[int, Sequence[Record]], share: float, *, choice: bool)
     if not shown:
         return {}
     names = list(steps)
-    places = np.linspace(0, len(names) - 1, min(shown, len(names))).round().astype(int)
-    return {names[i]: _some(steps[names[i]], count, names[i]) for i in places}
+    places = np.linspace(len(names) - 1, 0, min(shown, len(names))).round().astype(int)
+    return {names[i]: _some(steps[names[i]], count, names[i]) for i in reversed(places)}
 
 
 def _some(records: Sequence[Record], count: int, step: int) -> list[Record]:

@@ -77,10 +77,17 @@ function fillNumbers({ panel }, root, { axis }) {
   const runs = shownRuns();
   const lines = runs.flatMap((run) => panel.lines.filter((line) => withData([run], line).length)
     .map((line) => ({ run, key: line.key, name: runs.length > 1 ? `${run.name} ${line.label}` : line.label })));
-  const at = [...new Set(runs.flatMap((run) => run[axis]))].sort((a, b) => a - b);
-  const rows = at.map((x) => [x, ...lines.map(({ run, key }) => run.columns[key][run[axis].indexOf(x)] ?? null)]);
+  const places = new Map(runs.map((run) => [run, numbered(run[axis])]));
+  const at = [...new Set([...places.values()].flat())].map((name) => name.split(" ").map(Number)).sort(([a, i], [b, j]) => a - b || i - j);
+  const rows = at.map(([x, i]) => [x, ...lines.map(({ run, key }) => run.columns[key][places.get(run).indexOf(`${x} ${i}`)] ?? null)]);
   root.querySelector(".scroll")?.remove();
   root.append(table({ title: panel.title, columns: [AXES[axis], ...lines.map((line) => line.name)], rows }));
+}
+
+/** Return "x i" for each x, the i-th of its value: steps without an update share their place on the axis of updates. */
+function numbered(values) {
+  const seen = new Map();
+  return values.map((x) => `${x} ${seen.set(x, (seen.get(x) ?? -1) + 1).get(x)}`);
 }
 
 /** Return a panel in words: the first and the last point of each line. */

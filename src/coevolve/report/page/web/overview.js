@@ -4,6 +4,7 @@ const FIRST = ["reward", "objective"]; // the panels shown
 const PLAIN = { axis: "steps", smooth: 0, log: false, roles: true };
 const FEW = 5; // most alarms that are listed
 
+/** The page's parts. place: the position of the problem that the reader has chosen. */
 const front = { cards: new Map(), place: null };
 
 function buildOverview(root) {
@@ -71,7 +72,8 @@ function asked(episode, folded) {
 async function drawBeforeAfter() {
   const having = overview.runs.filter((run) => run.dialogues.held_out.shown);
   front.pick.hidden = front.asked.hidden = front.pair.hidden = !having.length;
-  front.none.textContent = having.length ? "" : "No held-out problem was played in training (samples: 0).";
+  const written = overview.runs.some((run) => run.dialogues.held_out.written);
+  front.none.textContent = having.length ? "" : written ? LEFT_OUT : "No held-out problem was played in training (samples: 0).";
   if (!having.length) return;
   fill(front.run, having.map((run) => [run.name, run.name]), having.find((run) => run.name === front.run.value)?.name ?? having[0].name);
   front.run.label.hidden = having.length < 2;
@@ -80,9 +82,10 @@ async function drawBeforeAfter() {
   const last = about.steps.length - 1;
   const [before, after] = await Promise.all([at(0), at(last)]);
   const same = (one) => after.find((other) => other.problem === one.problem && other.member === one.member);
-  if (!(front.place < before.length && front.place !== null)) front.place = middle(before.map((one) => (same(one)?.value ?? 0) - one.value));
-  fill(front.problem, before.map((one, i) => [i, one.problem]), front.place);
-  const first = before[front.place];
+  const chosen = front.place !== null && front.place < before.length; // by the reader; else the median of what there is now
+  const place = chosen ? front.place : middle(before.map((one) => (same(one)?.value ?? 0) - one.value));
+  fill(front.problem, before.map((one, i) => [i, one.problem]), place);
+  const first = before[place];
   const then = last ? same(first) : null;
   const look = { measure: null, about, brief: true };
   const shown = [[first, SOURCES.held_out.at(about.steps[0])], [then, SOURCES.held_out.at(about.steps[last])]].filter(([one]) => one);

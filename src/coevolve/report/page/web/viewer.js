@@ -14,6 +14,8 @@ const BESIDE = {
 
 const LAST = Infinity;
 
+const LEFT_OUT = "The dialogues are left out: with them the page would be too large. Make a page of fewer runs.";
+
 /** The reader's choice. step: position among the shown steps. want: "first", "worst", "best" or { problem, member }. */
 const at = { run: null, source: "held_out", step: LAST, want: "first", measure: "adv", beside: "start", numbers: false };
 
@@ -31,7 +33,7 @@ function buildViewer(root) {
     measure: select("measure", (measure) => ({ measure })),
     beside: select("beside", (beside) => ({ beside })),
     step: el("input", { id: "step", type: "range", "aria-label": "Step", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
-    where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"), asked: el("div"),
+    where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), none: el("p", { class: "note" }), legend: el("div"), asked: el("div"),
     episode: el("div", { id: "episode", "aria-live": "polite" }), episodes: [],
   });
   viewer.run.label = labelled("run", viewer.run);
@@ -41,12 +43,10 @@ function buildViewer(root) {
       button("best", "Best of this step", () => ({ want: "best" })), button("random", "Any of this step", anyOne)),
     searchBox((hit) => open(hit)), viewer.shown,
     el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"));
-  root.replaceChildren(
-    el("h2", { class: "spoken" }, "Dialogues"),
-    el("div", { class: "controls bar-of-controls" }, viewer.run.label, labelled("of", viewer.source), labelled("problem", viewer.problem),
-      el("div", { class: "steps" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
-      viewer.options),
-    viewer.legend, viewer.asked, viewer.episode);
+  viewer.bar = el("div", { class: "controls bar-of-controls" }, viewer.run.label, labelled("of", viewer.source), labelled("problem", viewer.problem),
+    el("div", { class: "steps" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
+    viewer.options);
+  root.replaceChildren(el("h2", { class: "spoken" }, "Dialogues"), viewer.bar, viewer.none, viewer.legend, viewer.asked, viewer.episode);
   root.addEventListener("keydown", onKey);
   followTokens(viewer.episode);
 }
@@ -86,11 +86,10 @@ async function open(hit) {
 async function go(change = {}) {
   Object.assign(at, change);
   const having = overview.runs.filter((run) => Object.keys(SOURCES).some((source) => run.dialogues[source].shown));
-  viewer.episode.hidden = !having.length;
-  if (!having.length) {
-    viewer.shown.textContent = "These runs have written no dialogues.";
-    return;
-  }
+  viewer.bar.hidden = viewer.episode.hidden = !having.length;
+  const written = overview.runs.some((run) => Object.keys(SOURCES).some((source) => run.dialogues[source].written));
+  viewer.none.textContent = having.length ? "" : written ? LEFT_OUT : "These runs have written no dialogues.";
+  if (!having.length) return;
   const run = having.find((one) => one.name === at.run) ?? having[0];
   at.run = run.name;
   if (!run.dialogues[at.source].shown) at.source = Object.keys(SOURCES).find((source) => run.dialogues[source].shown);
@@ -104,7 +103,8 @@ function drawControls(having, run, about) {
   fill(viewer.run, having.map((one) => [one.name, one.name]), run.name);
   viewer.run.label.hidden = having.length < 2;
   fill(viewer.beside, Object.entries(BESIDE).map(([name, { title }]) => [name, title]), at.beside);
-  fill(viewer.source, Object.entries(SOURCES).map(([name, { title }]) => [name, title, run.dialogues[name].shown ? "" : "none written"]), at.source);
+  const without = ({ shown, written }) => (shown ? "" : written ? "left out for size" : "none written");
+  fill(viewer.source, Object.entries(SOURCES).map(([name, { title }]) => [name, title, without(run.dialogues[name])]), at.source);
   const missing = (name) => (name in about.full ? "" : at.source === "held_out" && name === "adv" ? "nothing is learnt from these" : "this run has none");
   fill(viewer.measure, [...Object.entries(MEASURES).map(([name, { title }]) => [name, title, missing(name)]), ["", "nothing"]], measureOf(about));
   viewer.step.max = about.steps.length - 1;
