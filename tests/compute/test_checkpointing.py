@@ -7,6 +7,7 @@ import torch
 from policy_cases import Build, make_family, make_rule, make_says, make_targets, shaken
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import OPTConfig, OPTForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from coevolve.compute.checkpointing import check_layers, checkpointing
 from coevolve.engines.local import LocalEngine
@@ -79,6 +80,40 @@ def test_no_dropout_and_no_mode_stays_behind() -> None:
         found = causal(ids, use_cache=False).logits
     assert torch.equal(found, wanted) and found.requires_grad
     assert not any(module.training for module in causal.modules())
+
+
+class Inner(GradientCheckpointingLayer):
+    """As the Mamba layers of Zamba's hybrid ones: the first tensor that it keeps is a sum of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        return self.product((x + more).pow(2)).tanh()
+
+
+class Outer(Inner):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x, more=self.product(more).tanh())
+
+
+def test_a_layer_inside_another_is_computed_once_more_and_not_twice() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.ModuleList([Outer(), Outer()]).eval(), torch.randn(3, 4)
+
+    def gradient(wanted: bool) -> list[torch.Tensor]:
+        with checkpointing(model, wanted):
+            y = x
+            for layer in model:
+                y = layer(y, x)
+        return list(torch.autograd.grad(y.sum(), list(model.parameters())))  # when the context has ended
+
+    assert all(torch.equal(a, b) for a, b in zip(gradient(False), gradient(True), strict=True))
 
 
 def test_a_model_without_layers_for_it_is_refused() -> None:

@@ -11,6 +11,7 @@ from micro import VOCABULARY, save_micro
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 from transformers import (
     AutoModelForCausalLM,
+    BartConfig,
     FalconConfig,
     Gemma2Config,
     GraniteConfig,
@@ -19,6 +20,7 @@ from transformers import (
     MambaConfig,
     MiniMaxConfig,
     MixtralConfig,
+    MptConfig,
     OPTConfig,
     Qwen3MoeConfig,
 )
@@ -28,6 +30,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.optim import lr_factor
+from coevolve.models.policy import UNLIMITED, context_of
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import Base, check_model
 from coevolve.types import Sampling
@@ -121,6 +124,7 @@ def test_lora_settings_are_used(micro_model: str) -> None:
     assert shapes == [(3, 32), (32, 3)] * 2  # A and B of q_proj in two layers
 
 
+BART = {"vocab_size": 64, "d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 16}
 ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attention_heads": 2, "intermediate_size": 16}
 
 
@@ -132,6 +136,7 @@ ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attenti
         (MambaConfig(**ODD, state_size=4), "keeps no key-value cache"),
         (MiniMaxConfig(**ODD, num_key_value_heads=2, num_local_experts=2), "takes no cache but its own"),
         (Llama4TextConfig(**ODD, num_key_value_heads=2, head_dim=8, num_local_experts=2), "has no output layer that"),
+        (BartConfig(**BART), "computes something else where a row is padded on the left"),  # it counts positions itself
     ],
 )
 def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message: str) -> None:
@@ -141,6 +146,13 @@ def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message
         causal.get_output_embeddings().weight.mul_(50)
     with pytest.raises(ValueError, match=rf"model 'odd' \({type(causal).__name__}\) {message}"):
         check_model(causal, "odd")
+
+
+def test_the_context_of_families_that_name_it_otherwise() -> None:
+    """A context that counted as unlimited ended hours later, in the model's own code."""
+    assert context_of(MptConfig(max_seq_len=48)) == 48
+    assert context_of(OPTConfig(max_position_embeddings=40)) == 40
+    assert context_of(MambaConfig()) == UNLIMITED
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
     """Checkpoint the model's layers inside the context, if ``wanted`` and if gradients are enabled."""
     layers: list[Any] = []
     if wanted and torch.is_grad_enabled():
-        layers = [module for module in causal.modules() if isinstance(module, GradientCheckpointingLayer)]
+        layers = _outermost(causal)
     for layer in layers:
         layer.gradient_checkpointing = layer.training = True
         layer._gradient_checkpointing_func = partial(_called, layer)
@@ -41,6 +41,14 @@ def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
         for layer in layers:
             layer.gradient_checkpointing = layer.training = False
             del layer._gradient_checkpointing_func
+
+
+def _outermost(module: nn.Module) -> list[Any]:
+    """Return the module's layers for checkpointing, without those inside another: the backward computes a layer again
+    when this context has ended, so that one inside it would keep other tensors than in the forward."""
+    if isinstance(module, GradientCheckpointingLayer):
+        return [module]
+    return [layer for child in module.children() for layer in _outermost(child)]
 
 
 def again(run: Callable[..., Any], *given: Any) -> Any:

@@ -85,7 +85,8 @@ def context_of(config: Any) -> int:
     rope = getattr(text, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         return int(rope["original_max_position_embeddings"])
-    return int(getattr(text, "max_position_embeddings", None) or UNLIMITED)
+    longest = getattr(text, "max_position_embeddings", None) or getattr(text, "max_seq_len", None)  # the latter: MPT
+    return int(longest or UNLIMITED)
 
 
 def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:

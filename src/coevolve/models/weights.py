@@ -36,6 +36,12 @@ _PRODUCTS = ("Linear", "Conv1D", "Linear4bit", "FalconLinear")
 """Names of layer classes that compute one matrix product and nothing else; classes derived from them may do more."""
 
 
+_PADDED = 2
+_ROUNDED = 0.1
+"""The number of padding tokens in ``check_model``, and the share of the hidden states' norm that they may change: more
+than rounding in bfloat16 does in deep models, less than other positions do."""
+
+
 class Base:
     """One causal language model in memory and the adapters on it. ``causal`` is the transformers model.
 
@@ -311,3 +317,21 @@ def check_model(causal: Any, model: str) -> None:
             f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
             "does not reproduce; use a model of another family"
         )
+    if not _takes_padding(causal, ids, found.last_hidden_state):
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) computes something else where a row is padded on the left, as "
+            "rows of unequal length are when they are sampled; use a model of another family"
+        )
+
+
+def _takes_padding(causal: Any, ids: Tensor, hidden: Tensor) -> bool:
+    """Return whether the last hidden states stay as they are when the row is padded on the left, but for rounding."""
+    padded, mask = nn.functional.pad(ids, (_PADDED, 0)), nn.functional.pad(torch.ones_like(ids), (_PADDED, 0))
+    found: Tensor = trunk(causal)(
+        input_ids=padded,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        use_cache=True,
+        past_key_values=DynamicCache(config=causal.config),
+    ).last_hidden_state[:, _PADDED:]
+    return bool((found - hidden).float().norm() < _ROUNDED * hidden.float().norm())
