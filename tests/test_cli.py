@@ -60,6 +60,18 @@ def test_a_run_is_not_overwritten_but_resumed(trained, capsys):
     assert "belongs to another recipe: seed" in capsys.readouterr().err
 
 
+def test_the_recipe_in_a_copy_of_a_run_does_not_go_on_with_the_original(trained, tmp_path, capsys):
+    run = shutil.copytree(trained[0], tmp_path / "copy")
+    before = (trained[0] / "metrics.jsonl").read_text()
+    words = ["train", str(run / "recipe.yaml"), "--resume", "steps=3"]
+    assert cli.main(words) == 2
+    said = f"its output_dir is another one, {trained[0]}; to go on with this run, say output_dir={run}"
+    assert said in capsys.readouterr().err
+    assert cli.main([*words, f"output_dir={run}"]) == 0
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+    assert (trained[0] / "metrics.jsonl").read_text() == before
+
+
 def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     assert cli.main(["train", QUICKSTART, "--dry-run", "batch_size=8", "members=2", "policies.bob.weights=frozen"]) == 0
     said = capsys.readouterr().out

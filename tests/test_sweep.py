@@ -124,6 +124,12 @@ def test_any_value_gives_a_short_name_that_a_file_system_takes():
     assert max(map(len, found)) < 140
 
 
+def test_a_name_that_no_run_may_have_is_told_before_anything_starts(tmp_path):
+    (tmp_path / "my recipe.yaml").write_text("base: quickstart.yaml\noutput_dir: there\n")
+    with pytest.raises(ValueError, match="the name 'my recipe-0' of a run cannot be"):
+        grid(tmp_path / "my recipe.yaml", ["seed=0"], tmp_path)
+
+
 def test_the_recipes_are_the_product_in_order():
     recipes = grid(
         QUICKSTART, ["algorithm.eta=0.1,0.3", "seed=0..1", "cast={name: exchange, every: 2},fixed"], Path("o")

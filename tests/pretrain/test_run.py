@@ -18,6 +18,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
+from coevolve.models.names import resolve
 from coevolve.pretrain import training
 from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
@@ -84,6 +85,15 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(recipe: 
     )
     _assert_same(one, two)
     assert _losses(one) == _losses(two) != _losses(other)
+
+
+def test_the_recipe_in_a_run_is_of_that_run(recipe: Path, tmp_path: Path) -> None:
+    """It leaves output_dir out; by its name alone it would be another run's."""
+    model = pretrain(recipe, [f"output_dir={tmp_path / 'one'}", f"seed={2**62}"], resume=False)  # beyond torch's seeds
+    own = tmp_path / "one" / "recipe.yaml"
+    assert resolve(str(own)) == model == tmp_path / "one" / "model"
+    with pytest.raises(ValueError, match="one already holds a run; pass --resume"):
+        pretrain(own, [], resume=False)
 
 
 def test_resume_after_any_checkpoint_ends_in_the_same_weights(

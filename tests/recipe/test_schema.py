@@ -204,6 +204,14 @@ def test_a_text_that_looks_like_a_number_is_written_as_text(text, tmp_path):
     assert yaml.safe_load(dump(tree)) == tree  # by a reader of YAML 1.1, too
 
 
+def test_a_text_of_any_alphabet_is_written_as_it_is(tmp_path):
+    """Escapes are three times as long, and a file of settings has a limit."""
+    tree = {"say": ["Скажи это ещё раз", "再说一遍", "\u2028\x85\ufeff\U0001f642 \x07"]}
+    (tmp_path / "r.yaml").write_text(dump(tree), "utf-8")
+    assert load_yaml(tmp_path / "r.yaml") == tree
+    assert "再说一遍" in dump(tree)
+
+
 def test_a_star_is_every_key_that_is_there():
     tree = {"policies": {"ann": {"lora": {}}, "bob": {"lora": {"rank": 8}}}, "steps": 3}
     assert apply_overrides(

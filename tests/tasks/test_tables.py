@@ -12,7 +12,7 @@ import pytest
 
 from coevolve.models.names import resolve
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import anchored, names_file
+from coevolve.recipe.schema import anchored, load_recipe, names_file
 from coevolve.tasks import TASKS, Rows, data
 from coevolve.tasks.tables import in_memory, load
 
@@ -177,8 +177,29 @@ def test_files_of_a_recipe_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "my code.py").touch()
     assert anchored({"reward": ["my code.py:f"]}, tmp_path) == {"reward": [str(tmp_path / "my code.py:f")]}
     assert names_file("/home/ann smith/data.jsonl")
+    assert names_file("/home/a{b}/10:30/mine.py:Mine") and names_file("/home/10:30/data.csv")
+    assert not names_file("/home/10:30/mine:py") and not names_file("/say\n{x}.csv")
     found = anchored({"data": "a.csv", "more": ["b.csv", "c.py:f", {"test": "d.parquet"}], "e": "x.json"}, Path("/in"))
     assert found == {"data": "/in/a.csv", "more": ["b.csv", "/in/c.py:f", {"test": "/in/d.parquet"}], "e": "/in/x.json"}
+
+
+def test_rows_of_a_recipe_stay_as_they_are_written(tmp_path: Path) -> None:
+    """Names of files are texts there; over a base, the base may say that the task is `rows`."""
+    rows = [{"file": "sales.csv", "kind": "table"}, {"file": "mine.py:f", "kind": "code"}]
+    task = {
+        "name": "rows",
+        "data": rows,
+        "test": rows[:1],
+        "reward": "mine.py:f",
+        "prompts": {"a": "{file}", "b": "{file}"},
+    }
+    recipe: dict[str, Any] = {"task": task, "play": "rounds", "roles": {"a": "ann", "b": "bob"}}
+    recipe |= {"policies": {"ann": "coevolve-tiny", "bob": "coevolve-tiny"}, "algorithm": "magrpo"}
+    (tmp_path / "mine.yaml").write_text(json.dumps(recipe))
+    found = load_recipe(tmp_path / "mine.yaml").task
+    assert (found["data"], found["test"], found["reward"]) == (rows, rows[:1], f"{tmp_path}/mine.py:f")
+    (tmp_path / "over.yaml").write_text(json.dumps({"base": "mine.yaml", "task": {"data": rows[1:]}}))
+    assert load_recipe(tmp_path / "over.yaml").task["data"] == rows[1:]
 
 
 @pytest.mark.parametrize(

@@ -130,3 +130,11 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(
     shown = capsys.readouterr().out
     assert "a\N{REPLACEMENT CHARACTER}[2Jb\nc" in shown
     assert not {"\x1b", "\x07"} & set(shown)
+
+
+def test_a_columns_name_changes_nothing_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's team may call it by codes that do."""
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "x")
+    assert terminal._problem(["\x1b]0;mine\x07"], True) == {"\x1b]0;mine\x07": "x"}
+    assert asked == ["\ufffd]0;mine\ufffd> "]

@@ -211,6 +211,14 @@ def test_a_base_of_the_hub_is_named(quick: Path, tmp_path: Path) -> None:
     assert "license" not in about  # only the hub knows
 
 
+def test_a_folder_that_is_gone_is_no_model_of_the_hub(quick: Path, tmp_path: Path) -> None:
+    """Its name was relative to where the run was trained; few models of the hub have no owner."""
+    run = shutil.copytree(quick, tmp_path / "quick")
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("model: coevolve-tiny", "model: my-model"))
+    assert "base_model" not in front_matter((export(run, tmp_path / "team") / "README.md").read_text())
+
+
 def test_the_hub_does_not_license_what_it_does_not_know(quick: Path, tmp_path: Path) -> None:
     """A push names the licence of the hub's models in a card that has none, and there is a model of elsewhere."""
     run = shutil.copytree(quick, tmp_path / "quick")
@@ -367,6 +375,17 @@ def test_rows_of_a_recipe_stay_behind(micro_model: str, tmp_path: Path) -> None:
     assert len(Team.load(bare).play("bat").turns) == 2
 
 
+def test_a_folder_may_have_a_colon_in_its_name(micro_model: str, tmp_path: Path) -> None:
+    """As a time has; own code goes along from there, too."""
+    folder = tmp_path / "10:30"
+    folder.mkdir()
+    (folder / "mine.py").write_text(OWN)
+    (folder / "recipe.yaml").write_text(OWN_RECIPE.format(model=micro_model))
+    team = export(trained(folder / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    assert yaml.safe_load((team / "team.yaml").read_text())["task"] == {"name": "./code/mine.py:Mine"}
+    assert (team / "code" / "mine.py").read_text() == OWN
+
+
 def test_several_rewards_and_a_judge_are_not_wanted_either(micro_model: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in ("cat", "dog", "owl")))
     (tmp_path / "pay.py").write_text("def pay(first):\n    return 1.0\n")
@@ -447,6 +466,15 @@ def test_an_output_that_is_there(quick: Path, tmp_path: Path, capsys: pytest.Cap
     assert files(tmp_path / "team") == before
 
 
+def test_what_is_mounted_is_refused_before_anything_is_done(quick: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """It cannot be replaced, though it is empty."""
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == tmp_path / "team")
+    (tmp_path / "team").mkdir()
+    with pytest.raises(ValueError, match="team is mounted, so that nothing can be put in its place; name a new folder"):
+        export(quick, tmp_path / "team")
+    assert len(list(export(quick, tmp_path / "team" / "mine").iterdir())) > 2
+
+
 @pytest.mark.parametrize("output", [".", "../here"])
 def test_the_current_folder_is_refused_before_anything_is_done(
     output: str, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -506,6 +534,33 @@ def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="policy 'ann': its base is in 4 bits"):
         export(run, tmp_path / "merged", merge=True)
     assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
+
+
+def test_a_frozen_policy_in_4_bits_is_its_start_model(tmp_path: Path) -> None:
+    """Its checkpoint holds weights in 4 bits, which cannot be loaded again."""
+    pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
+    four = ["policies.ann.weights=lora", "policies.bob.weights=frozen", "policies.bob.load_in_4bit=true"]
+    run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *four)
+    team = export(run, tmp_path / "team")
+    bob = yaml.safe_load((team / "team.yaml").read_text())["policies"]["bob"]
+    assert bob == {"model": "./bases/coevolve-tiny", "weights": "frozen", "load_in_4bit": True}
+    card = (team / "README.md").read_text()
+    assert "[bob](bases/coevolve-tiny)" in card and 'from_pretrained("bases/coevolve-tiny")' in card
+    assert len(Team.load(team).play("The soup was").turns) == 2
+
+
+def test_further_chat_templates_go_along(micro_model: str, tmp_path: Path) -> None:
+    """A model may have one for tools beside its usual one; transformers writes it into a folder."""
+    model = shutil.copytree(micro_model, tmp_path / "model")
+    (model / "additional_chat_templates").mkdir()
+    (model / "additional_chat_templates" / "tool_use.jinja").write_text("{{ messages[0].content }}")
+    (model / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    lora = [f"policies.{name}={{model: {model}, weights: lora}}" for name in ("ann", "bob")]
+    run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *lora)
+    merged = export(run, tmp_path / "merged", merge=True)
+    apart = export(run, tmp_path / "team")
+    for folder in (merged / "agents" / "ann", apart / "agents" / "ann", apart / "bases" / "model"):
+        assert (folder / "additional_chat_templates" / "tool_use.jinja").is_file(), folder
 
 
 def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(tmp_path: Path) -> None:

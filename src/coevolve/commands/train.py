@@ -39,6 +39,8 @@ def train(args: argparse.Namespace) -> None:
             f"one recipe a training, and here are {args.recipe} and {more[0]}; `coevolve sweep` trains several runs"
         )
     recipe = load_recipe(args.recipe, args.overrides)
+    if not any(one.startswith("output_dir=") for one in args.overrides):
+        _check_of_run(args.recipe, recipe.output_dir)
     check_taught(recipe)
     if args.dry_run:
         _plan(recipe, args.resume)
@@ -51,6 +53,16 @@ def train(args: argparse.Namespace) -> None:
     place = recipe.output_dir.absolute()
     train_recipe(recipe, args.resume)
     _show(_there(recipe.output_dir, place))
+
+
+def _check_of_run(path: Path, output: Path) -> None:
+    """Raise ValueError for the recipe in a run's folder that names another one, as in a copy of the run."""
+    run = path.parent
+    if path.name == "recipe.yaml" and (run / "metrics.jsonl").is_file() and run.resolve() != output.resolve():
+        raise ValueError(
+            f"{path} is in the folder of a run, and its output_dir is another one, {output}; to go on with this run, "
+            f"say output_dir={run}"
+        )
 
 
 def _plan(recipe: Recipe, resume: bool) -> None:

@@ -190,7 +190,7 @@ def _dequantised() -> dict[str, Any]:
 
 
 def _check_folder(name: str, where: Path | str) -> None:
-    folder = where if isinstance(where, Path) else _snapshot(where)
+    folder = where if isinstance(where, Path) else snapshot(where)
     assert folder is not None, f"{name} was loaded and is not in the cache"
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"model {name!r} is an adapter; merge it into its base, or name the base")
@@ -216,7 +216,7 @@ def _speaks(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _is_cached(name: str, auto: Any) -> bool:
     """Return whether the files that ``auto`` needs are in the cache: perhaps only the configuration is."""
-    folder = _snapshot(name)
+    folder = snapshot(name)
     if folder is None or auto is AutoConfig:
         return folder is not None
     if auto is AutoTokenizer:
@@ -227,7 +227,7 @@ def _is_cached(name: str, auto: Any) -> bool:
         return False
 
 
-def _snapshot(name: str) -> Path | None:
+def snapshot(name: str) -> Path | None:
     found = try_to_load_from_cache(name, "config.json")
     return Path(found).parent if isinstance(found, str) else None
 

@@ -14,6 +14,9 @@ Precision = Literal["float32", "bfloat16"]
 END = "<|endoftext|>"
 """The token between documents, which ends a text in training and in sampling."""
 
+CHECKPOINT = "checkpoint.pt"
+"""The file of a run from which a resumed one goes on."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -64,8 +67,14 @@ _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": Cl
 
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
-    """Return the folder of a recipe's run, which holds its model as `model`."""
-    return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
+    """Return the folder of a recipe's run, which holds its model as `model`. The recipe in a run is of that run."""
+    own = path.parent if path.name == "recipe.yaml" and begun(path.parent) else None
+    return recipe.output_dir or own or Path("runs") / f"{path.stem}-{recipe.seed}"
+
+
+def begun(folder: Path) -> bool:
+    """Return whether the folder holds a checkpoint or the model of a run."""
+    return (folder / CHECKPOINT).exists() or (folder / "model").exists()
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from coevolve.console import say
 from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
-from coevolve.pretrain.training import CHECKPOINT, train
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, begun, folder_of, load
+from coevolve.pretrain.training import train
 from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
 from coevolve.runs.lock import LOCK, alone, sweep_up
@@ -65,7 +65,7 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
     `resume` continues it with the same recipe."""
     mine = recipe.model_dump(mode="json", exclude={"output_dir"})
     path = folder / "recipe.yaml"
-    if (folder / CHECKPOINT).exists() or (folder / "model").exists():
+    if begun(folder):
         # Coevolve 0.2 wrote a key that there is no more, for a model to start from.
         if not path.is_file() or load_yaml(path) not in (mine, mine | {"start": None}):
             raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")

@@ -15,11 +15,9 @@ from torch import Tensor, nn
 
 from coevolve.console import say
 from coevolve.faults import ShortageError, lacking, one_line
-from coevolve.pretrain.recipe import Recipe
+from coevolve.pretrain.recipe import CHECKPOINT, Recipe
 from coevolve.runs import durable
 from coevolve.runs.folder import lines_before
-
-CHECKPOINT = "checkpoint.pt"
 
 _FINAL_RATE = 0.05  # of the peak learning rate, at the end of the cosine
 _MAX_GRADIENT_NORM = 1.0
@@ -63,7 +61,8 @@ def learning_rate(step: int, recipe: Recipe) -> float:
 def _update(
     model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, step: int, rate: float, recipe: Recipe
 ) -> float:
-    torch.manual_seed(recipe.seed * 1_000_003 + step)  # dropout: a function of the step, so that resume is exact
+    # Dropout is a function of the step, so that a resume is exact. A seed may be larger than torch takes.
+    torch.manual_seed((recipe.seed * 1_000_003 + step) % (1 << 63))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
         value = loss(step)
     number = float(value.detach())

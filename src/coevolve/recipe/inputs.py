@@ -119,7 +119,7 @@ _read_numbers_of_1_2()
 
 def dump(tree: Any, **how: Any) -> str:
     """Return settings as YAML that ``load_yaml`` reads back unchanged, keys in their order. how: for ``yaml.dump``."""
-    text: str = yaml.dump(tree, Dumper=Dumper, sort_keys=False, **how)
+    text: str = yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, **how)
     return text
 
 

@@ -57,11 +57,15 @@ _A_FILE = re.compile(r"[^:{}\n]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parque
 def names_file(value: Any, folder: Path = Path()) -> bool:
     """Return whether a value is the name of a file.
 
-    A value with blanks counts as a sentence, unless the file exists or the path is absolute."""
-    if not (isinstance(value, str) and _A_FILE.fullmatch(value)):
+    A value with blanks counts as a sentence, unless the file exists or the path is absolute. The folders of an absolute
+    path may have any names."""
+    if not isinstance(value, str) or "\n" in value:
         return False
-    file = os.path.expanduser(value.rpartition(":")[0] or value)
-    return not re.search(r"\s", value) or os.path.isabs(file) or os.path.isfile(folder / file)
+    file = os.path.expanduser(value)
+    absolute = os.path.isabs(file)
+    if not _A_FILE.fullmatch(os.path.basename(file) if absolute else value):
+        return False
+    return absolute or not re.search(r"\s", value) or os.path.isfile(folder / (file.rpartition(":")[0] or file))
 
 
 Component = dict[str, Any]
@@ -431,7 +435,8 @@ def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     tree = dict(tree)
     for key in _COMPONENTS:
         if key in tree:
-            tree[key] = anchored({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
+            given = {"name": tree[key]} if isinstance(tree[key], str) else tree[key]
+            tree[key] = anchored(given, folder) | rows_in(given) if key == "task" else anchored(given, folder)
     if isinstance(tree.get("callbacks"), list):
         named = [{"name": one} if isinstance(one, str) else one for one in tree["callbacks"]]
         tree["callbacks"] = [anchored(one, folder) for one in named]
@@ -460,9 +465,17 @@ def anchored(value: Any, folder: Path) -> Any:
     return value
 
 
+def rows_in(task: Any) -> dict[str, list[Any]]:
+    """Return the settings of the task ``rows`` that are rows in the recipe itself: data, whatever its texts look like.
+
+    A recipe over a base may leave the task's name to the base."""
+    named = isinstance(task, Mapping) and task.get("name", "rows") == "rows"
+    return {key: task[key] for key in ("data", "test") if isinstance(task.get(key), list)} if named else {}
+
+
 def is_code(value: Any, folder: Path = Path()) -> bool:
     """Return whether a value is ``file.py:Name``."""
-    return ".py:" in str(value) and names_file(value, folder)
+    return ".py:" in os.path.basename(str(value)) and names_file(value, folder)
 
 
 def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

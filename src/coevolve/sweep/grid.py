@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from coevolve.files import cut, shown
+from coevolve.names import check_run
 from coevolve.recipe.schema import Recipe, load_recipe, parts
 from coevolve.report import trackers
 
@@ -53,6 +54,7 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
             raise ValueError(f"{here} and {seen[record]} are the same run; leave one out")
         seen[record] = here
         name = _name(path.stem, {key: chosen[key] for key in varied if key != "seed"}, recipe.seed)
+        check_run(name)
         recipes.append(recipe.model_copy(update={"output_dir": output / name}))
     return recipes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from coevolve.console import console
+from coevolve.console import console, printable
 from coevolve.teams.team import Team
 from coevolve.types import Episode, Turn
 
@@ -52,7 +52,7 @@ def _problem(asks: Sequence[str], terminal: bool) -> dict[str, str] | None:
     given = dict[str, str]()
     try:
         for name in asks or ("go on",):
-            given[name] = input(f"{name}> " if terminal else "")
+            given[name] = input(printable(f"{name}> ") if terminal else "")
     except EOFError:
         if any(given.values()) and not terminal:
             first, missing = next(iter(given.values())), asks[len(given)]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.utils.hub import CHAT_TEMPLATE_DIR
 
 from coevolve import __version__
 from coevolve.cast import CASTS
@@ -31,7 +32,7 @@ from coevolve.names import run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import Dumper
-from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
+from coevolve.recipe.schema import Recipe, anchored, is_code, names_file, rows_in
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays
@@ -103,6 +104,8 @@ def _place(output: Path) -> Path:
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
     target = output.resolve()
+    if os.path.ismount(target):
+        raise ValueError(f"{output} is mounted, so that nothing can be put in its place; name a new folder in it")
     if target == Path.cwd():  # it would be replaced, and the user's shell would stay in the old one
         raise ValueError(f"{output} is the current folder; name a new one in it, such as {output / 'team'}")
     return target
@@ -136,8 +139,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
 
 def _without_rows(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a task's settings, with the name of a file that is not exported in place of rows in the recipe itself."""
-    data = ("data", "test") if task["name"] == "rows" else ()
-    return {key: f"{key}.jsonl" if key in data and isinstance(value, list) else value for key, value in task.items()}
+    return {**task, **{key: f"{key}.jsonl" for key in rows_in(task)}}
 
 
 def _without_threshold(play: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -172,6 +174,8 @@ class _Dumper(Dumper):
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
     """Write one agent's folder; return the policy's settings in ``team.yaml``."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
+    if spec.weights == "frozen" and spec.load_in_4bit:  # its checkpoint holds them in 4 bits, which nobody reads
+        return {"model": bases.placed(spec.model), "weights": "frozen", **how}
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
         loading.check_vocabulary(loading.load_tokenizer(str(source)), loading.load_causal_lm(str(source)), str(source))
@@ -214,7 +218,9 @@ def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
         )
     base.peft.merge_and_unload(adapter_names=[name]).save_pretrained(target)
     for file in source.iterdir():
-        if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
+        if file.is_dir():  # of further chat templates
+            shutil.copytree(file, target / file.name, dirs_exist_ok=True)
+        elif not file.name.startswith("adapter_") and file.name != VALUE_FILE:
             shutil.copy2(file, target)
 
 
@@ -247,6 +253,8 @@ class _Bases:
         for file in source.iterdir():
             if file in weights or (file.is_file() and any(fnmatch(file.name.lower(), one) for one in _OF_A_MODEL)):
                 shutil.copy2(file, target)
+        if (templates := source / CHAT_TEMPLATE_DIR).is_dir():
+            shutil.copytree(templates, target / CHAT_TEMPLATE_DIR)
         return f"{HERE}{BASES}/{target.name}"
 
 
@@ -267,8 +275,10 @@ class _Code:
             return value
         if value.endswith(_WORDS):  # copied, as the task reads it when it is built
             return self._copy(Path(value))
-        file, colon, attribute = value.rpartition(":")
-        return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
+        if not is_code(value):
+            return Path(value).name
+        file, _, attribute = value.rpartition(":")
+        return f"{self._copy(Path(file))}:{attribute}"
 
     def _copy(self, file: Path) -> str:
         if file not in self._copied:

@@ -13,6 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from coevolve.models import names as models
+from coevolve.models.load import snapshot
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import PLAYS
 from coevolve.recipe.schema import Recipe, names_file
@@ -53,7 +54,8 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
 def on_hub(model: str) -> bool:
     """Return whether a name can only mean a model of the Hugging Face hub, without asking the hub."""
     local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
-    return not local and models.HUB_NAME.fullmatch(model) is not None
+    known = "/" in model or snapshot(model) is not None  # a bare name may be a folder of where the run was trained
+    return not local and known and models.HUB_NAME.fullmatch(model) is not None
 
 
 def called(model: str) -> str:
@@ -127,7 +129,7 @@ def _what(team: Exported, recipe: Recipe) -> str:
     many = "one language model" if count == 1 else f"{count} language models, trained together"
     start = recipe.policies
     rows = [
-        (role, f"[{policy}]({AGENTS}/{policy})", called(start[policy].model), start[policy].weights)
+        (role, _linked(policy, team.policies[policy]), called(start[policy].model), start[policy].weights)
         for role, policy in team.roles.items()
     ]
     return (
@@ -135,6 +137,12 @@ def _what(team: Exported, recipe: Recipe) -> str:
         f"`{_bare(recipe.algorithm['name'])}` on the task {_component(team.task, TASKS)}\n\n"
         f"{_table(('role', 'policy', 'started from', 'weights'), rows)}"
     )
+
+
+def _linked(policy: str, spec: PolicySpec) -> str:
+    """Return the policy's name as a link to its folder, if it is in the export."""
+    folder = f"{HERE}{AGENTS}/{policy}" if spec.weights == "lora" else spec.model
+    return f"[{policy}]({folder.removeprefix(HERE)})" if folder.startswith(HERE) else policy
 
 
 def _protocol(team: Exported) -> str:
@@ -191,6 +199,7 @@ def _call(team: Exported, asks: Sequence[str] | None) -> str:
 
 def _alone(folder: str, spec: PolicySpec) -> str:
     if spec.weights != "lora":
+        folder = spec.model.removeprefix(HERE)
         return f"""\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

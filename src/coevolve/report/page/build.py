@@ -100,6 +100,6 @@ def _about(run: Run, group: str) -> dict[str, Any]:
     return {
         "group": group,
         "seed": run.seed,
-        "recipe": dump(plain(run.recipe), allow_unicode=True),
+        "recipe": dump(plain(run.recipe)),
         "environment": json.dumps(run.written("environment.json"), indent=2, ensure_ascii=False),
     }
