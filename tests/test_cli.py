@@ -146,6 +146,7 @@ def test_dry_run_tries_the_prompts(capsys):
         ("magrpo-writing-mini", "members=1", "the advantage: every turn is alone in its group"),
         ("quickstart", "play={name: rounds, n: 2, feedback: true}", "has no `feedback`"),
         ("quickstart", "algorithm.credit=counterfactual", "the credit: credit counterfactual: problem "),
+        ("magrpo-mini-coop-tiny-2turns", "members=1", "the advantage: every turn is alone in its group"),
     ],
 )
 def test_dry_run_tries_a_step(recipe, override, why, capsys):
@@ -153,6 +154,35 @@ def test_dry_run_tries_a_step(recipe, override, why, capsys):
     assert cli.main(["train", recipe, "--dry-run", override, "output_dir=new"]) == 2
     said = capsys.readouterr().err
     assert "a trial with empty answers ends: " in said and why in said
+
+
+def test_dry_run_of_more_members_than_can_be_tried(capsys):
+    assert cli.main(["train", "posg-chicken-joint", "--dry-run", "members=2000"]) == 0
+    assert "# no trial: with all members it would be of 2,000 episodes\n" in capsys.readouterr().out
+    assert cli.main(["train", "posg-chicken-joint", "--dry-run", "members=2000000000"]) == 2
+    assert "too many for any machine" in capsys.readouterr().err
+
+
+def test_dry_run_where_problems_repeat_within_a_step(capsys):
+    """They are each other's group, without members."""
+    assert cli.main(["train", "posg-chicken-joint", "--dry-run", "members=1", "batch_size=128"]) == 0
+    assert "ends: " not in capsys.readouterr().out
+
+
+def test_dry_run_of_code_of_ones_own(capsys):
+    """A play may need a service that is not here; a credit may cost money, or want other rewards than made-up ones."""
+    Path("mine.py").write_text(
+        "import random\n\nfrom coevolve import score\n\n\nasync def ask(p, team):\n"
+        "    said = await team['pioneer']()\n    paid = await score(team, [said])\n"
+        "    random.choices([said], weights=paid)\n    raise OSError('no service here')\n\n\n"
+        "def costly():\n    def rule(episodes, reward):\n"
+        "        raise SystemExit('a call that costs money')\n    return rule\n"
+    )
+    own = ["train", QUICKSTART, "--dry-run", "output_dir=new", "play=mine.py:ask", "algorithm.credit=mine.py:costly"]
+    assert cli.main(own) == 0
+    assert "# a trial with empty answers ends: " in (said := capsys.readouterr().out) and "no service here" in said
+    assert cli.main([*own, "play=chain"]) == 0
+    assert "ends: " not in capsys.readouterr().out
 
 
 def test_dry_run_of_a_play_that_goes_on_for_ever(capsys):

@@ -97,6 +97,17 @@ def test_a_policy_is_compared_with_itself_in_the_same_role():
     assert found(cast=cast, ann__entropy=fallen) == [("entropy fell", "ann", 25)]
 
 
+def test_what_fell_in_another_role_just_before_the_end():
+    cast = [{"pioneer": "ann"} if 50 <= i < 98 else {"observer": "ann"} for i in range(101)]
+    assert found(cast=cast, ann__entropy=edge(2.0, 0.1, 70, 98) + [2.0] * 3) == [("entropy fell", "ann", 70)]
+
+
+def test_too_few_steps_in_one_role_are_told():
+    cast = [{"pioneer": "ann"}] * 6 + [{"observer": "ann"}] * 6
+    short = run("short-0", reward=[1.0] * 12, cast=cast, ann__entropy=[2.0] * 12)
+    assert section([short]).sentence.endswith("In one role for too few steps to judge its texts: ann of short-0.")
+
+
 def healthy(seed, steps):
     """A run that learns, with the noise that random lengths and small batches make."""
     rng, t = np.random.default_rng(seed), np.linspace(0, 1, steps)

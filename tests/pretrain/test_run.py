@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from coevolve import cli
 from coevolve.models.names import resolve
 from coevolve.pretrain import training
+from coevolve.pretrain.recipe import folder_of, load
 from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
 
@@ -94,6 +96,10 @@ def test_the_recipe_in_a_run_is_of_that_run(recipe: Path, tmp_path: Path) -> Non
     assert resolve(str(own)) == model == tmp_path / "one" / "model"
     with pytest.raises(ValueError, match="one already holds a run; pass --resume"):
         pretrain(own, [], resume=False)
+    mine = tmp_path / "recipe.yaml"  # of nobody's run, beside a model of another origin
+    shutil.copy(recipe, mine)
+    (tmp_path / "model").mkdir()
+    assert folder_of(mine, load(mine, [])) == Path("runs/recipe-0")
 
 
 def test_resume_after_any_checkpoint_ends_in_the_same_weights(

@@ -13,6 +13,7 @@ import pytest
 from coevolve.models.names import resolve
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import anchored, load_recipe, names_file
+from coevolve.runs.signature import files_in
 from coevolve.tasks import TASKS, Rows, data
 from coevolve.tasks.tables import in_memory, load
 
@@ -200,6 +201,7 @@ def test_rows_of_a_recipe_stay_as_they_are_written(tmp_path: Path) -> None:
     assert (found["data"], found["test"], found["reward"]) == (rows, rows[:1], f"{tmp_path}/mine.py:f")
     (tmp_path / "over.yaml").write_text(json.dumps({"base": "mine.yaml", "task": {"data": rows[1:]}}))
     assert load_recipe(tmp_path / "over.yaml").task["data"] == rows[1:]
+    assert list(files_in({"task": found})) == [f"{tmp_path}/mine.py"]  # what needs trust
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def train(args: argparse.Namespace) -> None:
             f"one recipe a training, and here are {args.recipe} and {more[0]}; `coevolve sweep` trains several runs"
         )
     recipe = load_recipe(args.recipe, args.overrides)
-    if not any(one.startswith("output_dir=") for one in args.overrides):
+    if not any(one.partition("=")[0].strip() == "output_dir" for one in args.overrides):
         _check_of_run(args.recipe, recipe.output_dir)
     check_taught(recipe)
     if args.dry_run:
@@ -83,7 +83,8 @@ def _plan(recipe: Recipe, resume: bool) -> None:
         check_threads(recipe.threads)
     say(plan(recipe))
     # Last, so that the plan is printed even if the task cannot be built here, or the run exists or is being trained.
-    say(problems(recipe))
+    for line in problems(recipe):
+        say(line)
     RunDir(recipe.output_dir).check(recipe.steps, resume)
 
 

@@ -31,7 +31,7 @@ def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
     """Checkpoint the model's layers inside the context, if ``wanted`` and if gradients are enabled."""
     layers: list[Any] = []
     if wanted and torch.is_grad_enabled():
-        layers = _outermost(causal)
+        layers = list(dict.fromkeys(_outermost(causal)))  # some models share layers
     for layer in layers:
         layer.gradient_checkpointing = layer.training = True
         layer._gradient_checkpointing_func = partial(_called, layer)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -228,7 +229,11 @@ def _is_cached(name: str, auto: Any) -> bool:
 
 
 def snapshot(name: str) -> Path | None:
-    found = try_to_load_from_cache(name, "config.json")
+    """Return the folder of a hub model in the hub's cache, None if it is not there or the hub has no such names."""
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
     return Path(found).parent if isinstance(found, str) else None
 
 

@@ -14,8 +14,8 @@ Precision = Literal["float32", "bfloat16"]
 END = "<|endoftext|>"
 """The token between documents, which ends a text in training and in sampling."""
 
-CHECKPOINT = "checkpoint.pt"
-"""The file of a run from which a resumed one goes on."""
+CHECKPOINT, HELD_OUT = "checkpoint.pt", "held_out.json"
+"""The files of a run from which a resumed one goes on, and that is written when it ends."""
 
 
 class _Strict(BaseModel):
@@ -68,13 +68,9 @@ _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": Cl
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
     """Return the folder of a recipe's run, which holds its model as `model`. The recipe in a run is of that run."""
-    own = path.parent if path.name == "recipe.yaml" and begun(path.parent) else None
+    is_run = any((path.parent / file).exists() for file in (CHECKPOINT, HELD_OUT))
+    own = path.parent if path.name == "recipe.yaml" and is_run else None
     return recipe.output_dir or own or Path("runs") / f"{path.stem}-{recipe.seed}"
-
-
-def begun(folder: Path) -> bool:
-    """Return whether the folder holds a checkpoint or the model of a run."""
-    return (folder / CHECKPOINT).exists() or (folder / "model").exists()
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:

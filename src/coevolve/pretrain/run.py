@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from coevolve.console import say
 from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, begun, folder_of, load
+from coevolve.pretrain.recipe import CHECKPOINT, HELD_OUT, CausalLMRecipe, Recipe, folder_of, load
 from coevolve.pretrain.training import train
 from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
@@ -65,7 +65,7 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
     `resume` continues it with the same recipe."""
     mine = recipe.model_dump(mode="json", exclude={"output_dir"})
     path = folder / "recipe.yaml"
-    if begun(folder):
+    if (folder / CHECKPOINT).exists() or (folder / "model").exists():
         # Coevolve 0.2 wrote a key that there is no more, for a model to start from.
         if not path.is_file() or load_yaml(path) not in (mine, mine | {"start": None}):
             raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")
@@ -87,7 +87,7 @@ def _run(recipe: Recipe, folder: Path) -> None:
     else:
         train(model, classifier.objective(model, tokenizer, recipe), recipe, folder)
         held_out = classifier.accuracies(model, tokenizer, recipe)
-    durable.write_text(folder / "held_out.json", json.dumps(held_out, indent=1) + "\n")
+    durable.write_text(folder / HELD_OUT, json.dumps(held_out, indent=1) + "\n")
     for name, value in held_out.items():
         say(f"held out  {name}  {value:.3f}")
     _save(model, tokenizer, recipe, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,15 @@ def plan(recipe: Recipe) -> str:
     return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
 
-def problems(recipe: Recipe) -> str:
-    """Return the numbers of problems, and what each role is told first, as comments. Builds the task, unless that would
+def problems(recipe: Recipe) -> Iterator[str]:
+    """Yield the numbers of problems, and what each role is told first, as comments. Builds the task, unless that would
     pre-train a model.
 
     Raises ValueError for wrong settings, a role without a prompt and unavailable data, as training would."""
     trained = [value for value in recipe.task.values() if isinstance(value, str) and models.is_recipe(value)]
     if trained:
-        return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
+        yield f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
+        return
     with blame("task"):
         task = parts(recipe).task()
     check_task(task)
@@ -77,7 +78,8 @@ def problems(recipe: Recipe) -> str:
         found = f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
     if len(task.train) < recipe.batch_size:
         found += f"; a step takes {recipe.batch_size}, so that problems repeat within it"
-    return "\n".join([found, *trial(recipe, task)])
+    yield found
+    yield from trial(recipe, task)
 
 
 def _work(recipe: Recipe, checked: Parts) -> list[str]:

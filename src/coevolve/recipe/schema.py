@@ -39,6 +39,7 @@ from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
+from coevolve.runs.signature import ROWS, rows_in
 from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
@@ -435,8 +436,7 @@ def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     tree = dict(tree)
     for key in _COMPONENTS:
         if key in tree:
-            given = {"name": tree[key]} if isinstance(tree[key], str) else tree[key]
-            tree[key] = anchored(given, folder) | rows_in(given) if key == "task" else anchored(given, folder)
+            tree[key] = _component({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
     if isinstance(tree.get("callbacks"), list):
         named = [{"name": one} if isinstance(one, str) else one for one in tree["callbacks"]]
         tree["callbacks"] = [anchored(one, folder) for one in named]
@@ -445,6 +445,13 @@ def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         policies = {n: _with_engine(p) if isinstance(p, Mapping) else p for n, p in policies.items()}
         tree["policies"] = anchored(policies, folder)
     return tree
+
+
+def _component(settings: Any, folder: Path) -> Any:
+    """Return a component's settings, ``anchored`` but for rows. A recipe over a base may leave the name to the base."""
+    if not isinstance(settings, Mapping):
+        return anchored(settings, folder)
+    return {**anchored(settings, folder), **rows_in({"name": ROWS, **settings})}
 
 
 def _with_engine(policy: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -463,14 +470,6 @@ def anchored(value: Any, folder: Path) -> Any:
     if names_file(value, folder):
         return str(beside(value, folder))
     return value
-
-
-def rows_in(task: Any) -> dict[str, list[Any]]:
-    """Return the settings of the task ``rows`` that are rows in the recipe itself: data, whatever its texts look like.
-
-    A recipe over a base may leave the task's name to the base."""
-    named = isinstance(task, Mapping) and task.get("name", "rows") == "rows"
-    return {key: task[key] for key in ("data", "test") if isinstance(task.get(key), list)} if named else {}
 
 
 def is_code(value: Any, folder: Path = Path()) -> bool:

@@ -1,28 +1,31 @@
 """A trial of a recipe without models, for a dry run: the first problems with empty answers, and what is made of them.
 
-What may cost money is left out: rewards are 0, and feedback is empty.
+What may cost money is left out: rewards are made up, feedback is empty, and credit or an algorithm with code of one's
+own is not tried.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
 import torch
 
-from coevolve.checks import checked, plain_state
+from coevolve.checks import check_cast, checked, plain_state
 from coevolve.collate import collate, rows_of
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame, one_line
 from coevolve.interfaces import Task
 from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.trust import code_in
 from coevolve.rollout import Stage, pay, rollout
 from coevolve.types import Batch, Case, Episode, Lesson, Problem, Turn
 
 _MOST_TURNS = 200  # of an episode: prompts may grow with every turn
+_MOST_EPISODES = 1_000
 _SHOWN = 120  # characters of a prompt's beginning and of its end
 
 
@@ -43,10 +46,12 @@ class NoTask:
 
 
 class _Free:
-    """The task without what may cost money. asked: whether a play has asked for its feedback."""
+    """The task without what may cost money. Rewards are small, and unlike each other as those of a step mostly are.
+
+    asked: whether a play has asked for its feedback."""
 
     def __init__(self, task: Task) -> None:
-        self._task, self.asked = task, False
+        self._task, self.asked, self._paid = task, False, itertools.count(1)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._task, name)
@@ -57,7 +62,7 @@ class _Free:
         return NoTask().feedback(p, turns)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        return NoTask().reward(cases)
+        return [[next(self._paid) / 1e6] * len(case.turns) for case in cases]
 
 
 class TooManyTurnsError(ValueError):
@@ -76,25 +81,39 @@ def silent(most: int, episodes: int = 1) -> ScriptedEngine:
     return ScriptedEngine(nothing)
 
 
-def trial(recipe: Recipe, task: Task) -> list[str]:
-    """Return, as comments, what each role is told first, and what ended the trial if training need not end there.
+def trial(recipe: Recipe, task: Task) -> Iterator[str]:
+    """Yield, as comments, what each role is told first, and what ended the trial if training need not end there.
 
-    Two problems (one if ``batch_size`` is 1) are played with all their members, then credit and advantages are
-    computed. Raises ValueError for what ends this: a model may well say nothing, so that training would end there, too.
+    The first two problems (of a task with fewer than ``batch_size``, which repeats them, twice) are played with all
+    their members; then credit and advantages are computed. Raises ValueError for what ends this: a model may well say
+    nothing, so that training would end there, too.
     """
-    problems = list(itertools.islice(itertools.cycle(task.train), min(recipe.batch_size, 2)))
-    engine = silent(_MOST_TURNS, len(problems) * recipe.members)
+    many = 4 if recipe.batch_size > len(task.train) else 2
+    problems = list(itertools.islice(itertools.cycle(task.train[:2]), min(recipe.batch_size, many)))
+    cast_at, episodes = parts(recipe).cast(), len(problems) * recipe.members
+    check_cast(cast_at, recipe.policies, recipe.steps, recipe.batch_size * recipe.members)
+    if episodes > _MOST_EPISODES:
+        yield f"# no trial: with all members it would be of {episodes:,} episodes"
+        return
+    engine = silent(_MOST_TURNS, episodes)
     free = cast(_Free, type(type(task).__name__, (_Free,), {})(task))  # of the task's name, which messages say
-    stage = Stage(parts(recipe).cast()(0), cast(Task, free), engine, recipe.sampling)
+    stage = Stage(cast_at(0), cast(Task, free), engine, recipe.sampling)
+    ended, excused = None, False
     try:
-        episodes = rollout(parts(recipe).play(), problems, stage, members=recipe.members)
-        _taught(recipe, episodes, stage)
-    except ValueError as error:
-        said = f"a trial with empty answers ends: {one_line(str(error))}"
-        if not (free.asked or isinstance(error, TooManyTurnsError)):
-            raise ValueError(said) from error
-        return [*_told(recipe, engine), f"# {said}"]
-    return _told(recipe, engine)
+        found = rollout(parts(recipe).play(), problems, stage, members=recipe.members)
+    except ValueError as error:  # of a play of one's own, a service that is not here may be the cause
+        ended, excused = error, free.asked or isinstance(error, TooManyTurnsError) or bool(code_in([recipe.play]))
+    else:
+        try:
+            _taught(recipe, found, stage)
+        except ValueError as error:
+            ended = error
+    yield from _told(recipe, engine)
+    if ended is not None:
+        said = f"a trial with empty answers ends: {one_line(str(ended))}"
+        if not excused:
+            raise ValueError(said) from ended
+        yield f"# {said}"
 
 
 def _told(recipe: Recipe, engine: ScriptedEngine) -> list[str]:
@@ -111,6 +130,8 @@ def _cut(prompt: str) -> str:
 
 def _taught(recipe: Recipe, episodes: Sequence[Episode], stage: Stage) -> None:
     """Compute credit, added rows and advantages of these episodes, as a step does."""
+    if code_in([recipe.algorithm]):
+        return
     algorithm = parts(recipe).algorithm()
     with blame("the credit"):
         rows = rows_of(episodes, algorithm.credit, partial(pay, stage=stage))

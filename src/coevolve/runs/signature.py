@@ -25,14 +25,24 @@ Checksums = tuple[dict[str, str | None], dict[str, str | None]]
 """Checksums by file: of files that are run, then of files that are only read; None for a missing file."""
 
 FILE = "signature.json"
+ROWS = "rows"
+"""The name of the task whose data may stand in the recipe itself."""
 _BYTES = 32
+
+
+def rows_in(settings: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the settings of the task ``rows`` that are rows in the recipe itself: data, whatever it looks like."""
+    lists = {key: settings[key] for key in ("data", "test") if isinstance(settings.get(key), list)}
+    found = {key: rows for key, rows in lists.items() if all(isinstance(row, Mapping) for row in rows)}
+    return found if settings.get("name") == ROWS else {}
 
 
 def files_in(value: Any) -> Iterator[str]:
     """Yield the files in these settings that are run: ``file.py`` of ``file.py:Name``, and pre-training recipes."""
     if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from files_in(inner)
+        rows = rows_in(value)
+        for key, inner in value.items():
+            yield from () if key in rows else files_in(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from files_in(inner)

@@ -32,10 +32,10 @@ from coevolve.names import run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import Dumper
-from coevolve.recipe.schema import Recipe, anchored, is_code, names_file, rows_in
+from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
-from coevolve.runs.signature import check_stays
+from coevolve.runs.signature import check_stays, rows_in
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.tasks import TASKS
 from coevolve.teams.model_card import called, write_card

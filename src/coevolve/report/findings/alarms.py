@@ -80,7 +80,8 @@ def alarms(run: Run) -> list[Alarm]:
     found = list(_missing(run))
     if len(run.lines) >= SHORTEST:
         for policy in run.learning:  # each beside its own start
-            found += _agent(run, policy)
+            for phase in _phases(run, policy):
+                found += _agent(phase, policy)
         found += [*_fall(run), *_overpaid(run), *_vanished(run)]
     return sorted(found, key=lambda alarm: alarm.step)
 
@@ -108,18 +109,16 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
             f"No alarm in {many(judged, 'run')}: what was measured of diversity, entropy, lengths, KL, reward and "
             "gradients stayed within its limits, and no number is missing."
         )
+    long = [run for run in runs if run.name not in short]
+    if brief := [f"{policy} of {run.name}" for run in long for policy in run.learning if not _phases(run, policy)]:
+        said.append(f"In one role for too few steps to judge its texts: {', '.join(brief)}.")
     if short:
         said.append(f"Too short to judge (fewer than {SHORTEST} steps): {', '.join(short)}.")
     return " ".join(said)
 
 
 def _agent(run: Run, policy: str) -> Iterator[Alarm]:
-    """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start.
-
-    Roles may write quite unlike texts, so only steps at which it plays the same roles as at the last are compared."""
-    run = replace(run, lines=[line for line in run.lines if _roles(line, policy) == _roles(run.lines[-1], policy)])
-    if len(run.lines) < SHORTEST:
-        return
+    """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start."""
     for key, share in (("distinct_2", DIVERSITY), ("entropy", ENTROPY)):
         steps, values = _known(run, f"agents/{policy}/{key}")
         if len(values) and (before := _start(values)) > 0:
@@ -136,8 +135,16 @@ def _agent(run: Run, policy: str) -> Iterator[Alarm]:
         yield from _lasting("KL runs away", policy, steps, values, _medians(values) > limit, limit)
 
 
-def _roles(line: Mapping[str, Any], policy: str) -> set[str]:
-    return {role for role, name in line.get("cast", {}).items() if name == policy}
+def _phases(run: Run, policy: str) -> list[Run]:
+    """Return the run as far as the policy played the same roles, for all roles of the last steps: roles may write quite
+    unlike texts. Only what is long enough to be judged."""
+
+    def roles(line: Mapping[str, Any]) -> frozenset[str]:
+        return frozenset(role for role, name in line.get("cast", {}).items() if name == policy)
+
+    last = dict.fromkeys(map(roles, run.lines[-max(_LASTS, window(len(run.lines))) :]))
+    phases = [replace(run, lines=[line for line in run.lines if roles(line) == those]) for those in last]
+    return [phase for phase in phases if len(phase.lines) >= SHORTEST]
 
 
 def _fall(run: Run) -> Iterator[Alarm]:
