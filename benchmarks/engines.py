@@ -19,6 +19,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see peers.py
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import argparse
+import math
 import time
 from functools import partial
 from pathlib import Path
@@ -73,7 +74,8 @@ class Contender:
         rate, publish = median(self.rates), 1e3 * median(self.publishes)
         sizes = sum(written(self.policies[agent]) for agent in AGENTS) / 1e6
         return [
-            name, f"{rate:.0f}", f"{rate / median(like):.2f}", f"{publish:.0f}", f"{sizes:.2f}", f"{self.begun:.1f}",
+            name, f"{rate:.0f}", f"{rate / median(like):.2f}", f"{publish:.0f}", f"{sizes:.2f}",
+            "-" if math.isnan(self.begun) else f"{self.begun:.1f}",
         ]  # fmt: skip
 
 
@@ -81,10 +83,12 @@ def vllm(bin: Path, device: str, begin: Any) -> dict[str, tuple[Contender, Any]]
     """One server, and how it is driven. On a GPU it leaves half of the memory to the others."""
     os.environ |= {"PATH": f"{bin.absolute()}{os.pathsep}{os.environ['PATH']}"}
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    own = {"enforce-eager": True} if device == "cpu" else {"gpu-memory-utilization": 0.5}
+    own: dict[str, Any] = {"enforce-eager": True, "devices": ""} if device == "cpu" else {"gpu-memory-utilization": 0.5}
     server = ServerEngine(start={"max-num-seqs": 128, "max-model-len": 512, **own})
     first = begin(server)
-    return {"vLLM, at own pace": (first, server), "vLLM, in step": (begin(server), InStep(server))}
+    again = begin(server)
+    again.begun = math.nan  # the server was started already
+    return {"vLLM, at own pace": (first, server), "vLLM, in step": (again, InStep(server))}
 
 
 HEADER = ("engine", "tokens/s", "times this process", "publish, ms", "MB", "start-up, s")
@@ -99,7 +103,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     quiet()
-    spec = PolicySpec(asked.model, weights="lora", device=asked.device)
+    dtype = "float32" if asked.device == "cpu" else "bfloat16"  # as vLLM computes adapters on GPUs
+    spec = PolicySpec(asked.model, weights="lora", device=asked.device, dtype=dtype)
     build = partial(build_policies, dict.fromkeys(AGENTS, spec), reference=False, critic=False, steps=9, seed=0)
     begin = partial(Contender, task=Sentiment(), tokens=asked.tokens, episodes=asked.episodes)
     alone = build(workers=False)

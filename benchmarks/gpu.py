@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import peers_work
@@ -83,15 +84,17 @@ def transformers_generate(case: Case, folder: str, device: str, dtype: str) -> C
     return run
 
 
-def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], None]:
-    """One optimiser step of GRPOTrainer on all rows."""
+def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], float]:
+    """One optimiser step of GRPOTrainer on all rows, a problem at a time: 128 rows at once would not fit a GPU. Returns
+    the seconds of its step, without what ``train`` sets up before."""
     from datasets import Dataset
+    from peers_trl import Clock
     from trl import GRPOConfig, GRPOTrainer
 
-    rows = case.problems * case.members
     args = GRPOConfig(
         output_dir=tempfile.gettempdir(), use_cpu=device == "cpu", bf16=dtype == "bfloat16", learning_rate=1e-6,
-        max_steps=1, per_device_train_batch_size=rows, num_generations=case.members, top_k=0, beta=0.0,
+        max_steps=1, per_device_train_batch_size=case.members, gradient_accumulation_steps=case.problems,
+        num_generations=case.members, top_k=0, beta=0.0,
         max_completion_length=case.tokens, generation_kwargs={"min_new_tokens": case.tokens},
         gradient_checkpointing=False, max_grad_norm=0.0, logging_strategy="no", save_strategy="no", report_to="none",
         disable_tqdm=True,
@@ -99,9 +102,14 @@ def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], N
     trainer = GRPOTrainer(
         load_model(folder), reward_funcs=lambda completions, **_: [worth([text]) for text in completions], args=args,
         train_dataset=Dataset.from_list([{"prompt": text} for text in prompts(case)[0]]),
-        processing_class=tokenizer(case),
+        processing_class=tokenizer(case), callbacks=[clock := Clock()],
     )  # fmt: skip
-    return lambda: trainer.train() and None
+
+    def run() -> float:
+        trainer.train()
+        return clock.end - clock.start
+
+    return run
 
 
 def rate(device: str, dtype: str) -> float:
@@ -140,12 +148,13 @@ def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: b
     ours = Ours(case, folder, device, dtype)
     contenders = {"rollout": ours.generate, "update": ours.update}
     contenders["generate"] = transformers_generate(case, folder, device, dtype)
+    timed = {name: partial(seconds, run, device) for name, run in contenders.items()}
     if trl:
-        contenders["trl step"] = trl_step(case, folder, device, dtype)
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+        timed["trl step"] = trl_step(case, folder, device, dtype)
+    found: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(rounds + 2):
-        for name, run in contenders.items():
-            found[name].append(seconds(run, device))
+        for name, measure in timed.items():
+            found[name].append(measure())
     median = {name: statistics.median(times[2:]) for name, times in found.items()}
     new = case.problems * case.members * case.tokens
     model = ours.policies["a"].weights.base.causal

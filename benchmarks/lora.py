@@ -186,11 +186,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ragged", action="store_true", help="lengths log-uniform instead of all the same")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=CONTENDERS, help="separated by commas")
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=CONTENDERS, help="separated by commas; base is always one"
+    )
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.only = tuple(dict.fromkeys(("base", *asked.only)))
+    return asked
 
 
 if __name__ == "__main__":

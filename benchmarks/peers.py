@@ -174,7 +174,7 @@ def run(chosen: Mapping[str, Case], names: Sequence[str], asked: argparse.Namesp
     return found
 
 
-def against_limits(asked: argparse.Namespace) -> None:
+def against_limits(asked: argparse.Namespace, names: Sequence[str]) -> None:
     """Ours alone at 128 rows: the share of the limit that rollout and update reach."""
     sizes = [asked.size] if asked.size else ["10M", "50M"]
     chosen = {
@@ -185,8 +185,9 @@ def against_limits(asked: argparse.Namespace) -> None:
         for ragged in (False, True)
     }
     asked.memory = False
-    found = run(chosen, (OURS_BF16, OURS), asked)
-    print(f"\n{report.shares(found, {OURS_BF16: 'bfloat16', OURS: 'float32'})}")
+    found = run(chosen, names, asked)
+    dtypes = {OURS_BF16: "bfloat16", OURS: "float32"}
+    print(f"\n{report.shares(found, {name: dtypes[name] for name in names})}")
 
 
 def centre(asked: argparse.Namespace) -> Case:
@@ -214,7 +215,10 @@ def parse() -> argparse.Namespace:
     for name in ("problems", "members", "prompt", "tokens", "vocabulary"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.limits and asked.model:
+        parser.error("--limits is of random weights; leave --model out")
+    return asked
 
 
 def main() -> None:
@@ -228,13 +232,13 @@ def main() -> None:
         return
     asked.rounds = asked.rounds or (QUICK_ROUNDS if asked.quick else ROUNDS)
     start = time.perf_counter()
-    if asked.limits:
-        against_limits(asked)
-        return
-    names = (OURS, OURS_BF16) if asked.ours else EVERYBODY
+    names = (OURS, OURS_BF16) if asked.ours or asked.limits else EVERYBODY
     if bfloat16_by() == "nothing":
         print("without ours in bfloat16, for which this processor has no instructions")
         names = tuple(name for name in names if name != OURS_BF16)
+    if asked.limits:
+        against_limits(asked, names)
+        return
     if not asked.ours:
         need_peers()
     chosen = rows(centre(asked))

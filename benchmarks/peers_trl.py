@@ -12,6 +12,7 @@ import time
 import warnings
 from typing import Any
 
+import torch
 from datasets import Dataset
 from peers_account import STEPS, Account, ForcedGenerate
 from peers_work import LEARNING_RATE, Case, lengths, load_model, prompts, tokenizer, worth
@@ -74,13 +75,13 @@ class Trl:
             warnings.simplefilter("ignore")
             made = _Counted(
                 self.model, reward_funcs=_reward, args=args, train_dataset=Dataset.from_list(items),
-                processing_class=tokenizer(case), callbacks=[clock := _Clock()], clock=clock,
+                processing_class=tokenizer(case), callbacks=[clock := Clock()], clock=clock,
             )  # fmt: skip
         made.remove_callback(PrinterCallback)
         return made
 
 
-class _Clock(TrainerCallback):
+class Clock(TrainerCallback):
     """Seconds at the beginning of the loop and at the end of the latest step."""
 
     start = end = 0.0
@@ -89,13 +90,15 @@ class _Clock(TrainerCallback):
         self.start = time.perf_counter()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         self.end = time.perf_counter()
 
 
 class _Counted(GRPOTrainer):
     """Also counts the tokens in its loss."""
 
-    def __init__(self, *args: Any, clock: _Clock, **settings: Any) -> None:
+    def __init__(self, *args: Any, clock: Clock, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.clock, self.trained = clock, 0
 

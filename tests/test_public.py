@@ -28,5 +28,11 @@ def test_a_star_import_takes_the_public_names():
     assert run("from coevolve import *; print(chain.__module__, Trainer.__name__)") == "coevolve.plays.chain Trainer\n"
 
 
+def test_submodules_come_with_it():
+    """The pages of the reference say ``help(coevolve.types.Turn)``."""
+    code = "import coevolve; print(coevolve.types.Turn.__name__, coevolve.tasks.Imdb.__name__)"
+    assert run(code) == "Turn Imdb\n"
+
+
 def test_the_command_line_does_not_wait_for_torch():
     assert run("import sys, coevolve.cli; print('torch' in sys.modules)") == "False\n"

