@@ -85,7 +85,7 @@ def test_an_evaluation_with_parts_prints_them(capsys):
     lines = [text.split() for text in capsys.readouterr().out.splitlines()]
     assert ["return", "0.500"] in lines
     assert ["words_1", "12.000"] in lines
-    assert ["tokens", "per", "problem", "40.0"] in lines
+    assert ["tokens", "per", "problem", "and", "sample", "40.0"] in lines
 
 
 def test_of_one_agent_alone_and_the_team_are_told_once(capsys):

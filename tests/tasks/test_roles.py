@@ -18,7 +18,7 @@ algorithm: magrpo
 MESSAGE = r"task: no role 'judge'; known: short, detailed, writer; .* wrap the task \(docs/guides/own-protocol.md\)"
 
 
-@pytest.mark.parametrize("ask", [problems, build])
+@pytest.mark.parametrize("ask", [lambda recipe: list(problems(recipe)), build], ids=["problems", "build"])
 def test_a_role_without_a_prompt_is_told_before_anything_starts(tmp_path, ask):
     (tmp_path / "team.yaml").write_text(RECIPE)
     with pytest.raises(ValueError, match=MESSAGE):
