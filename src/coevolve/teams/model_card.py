@@ -141,8 +141,13 @@ def _what(team: Exported, recipe: Recipe) -> str:
 
 def _linked(policy: str, spec: PolicySpec) -> str:
     """Return the policy's name as a link to its folder, if it is in the export."""
-    folder = f"{HERE}{AGENTS}/{policy}" if spec.weights == "lora" else spec.model
+    folder = _folder(policy, spec)
     return f"[{policy}]({folder.removeprefix(HERE)})" if folder.startswith(HERE) else policy
+
+
+def _folder(policy: str, spec: PolicySpec) -> str:
+    """Return the policy's own folder in the export, or the model that it is."""
+    return f"{HERE}{AGENTS}/{policy}" if spec.weights == "lora" else spec.model
 
 
 def _protocol(team: Exported) -> str:
@@ -168,7 +173,10 @@ def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[...,
 def _loading(team: Exported, asks: Sequence[str] | None) -> str:
     own = code_in([unpaid(team.task), team.play])
     trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
-    kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
+    kinds = {
+        spec.weights: _alone(_folder(name, spec).removeprefix(HERE), spec)
+        for name, spec in reversed(team.policies.items())
+    }
     alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))
     return f"""\
 ## How to load it
@@ -199,7 +207,6 @@ def _call(team: Exported, asks: Sequence[str] | None) -> str:
 
 def _alone(folder: str, spec: PolicySpec) -> str:
     if spec.weights != "lora":
-        folder = spec.model.removeprefix(HERE)
         return f"""\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
