@@ -89,7 +89,7 @@ def trial(recipe: Recipe, task: Task) -> Iterator[str]:
     nothing, so that training would end there, too.
     """
     many = 4 if recipe.batch_size > len(task.train) else 2
-    problems = list(itertools.islice(itertools.cycle(task.train[:2]), min(recipe.batch_size, many)))
+    problems = list(itertools.islice(itertools.cycle(itertools.islice(task.train, 2)), min(recipe.batch_size, many)))
     cast_at, episodes = parts(recipe).cast(), len(problems) * recipe.members
     check_cast(cast_at, recipe.policies, recipe.steps, recipe.batch_size * recipe.members)
     if episodes > _MOST_EPISODES:
