@@ -42,6 +42,7 @@ in_panels: Any = pytest.importorskip("coevolve.compute.cpu.loops.product")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
 products: Any = pytest.importorskip("coevolve.compute.cpu.products")
+shares: Any = pytest.importorskip("coevolve.compute.cpu.threads")
 Panels, panels = products.Panels, products.panels
 TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
 
@@ -138,6 +139,27 @@ def test_attention_over_a_tree_is_that_of_each_token_over_what_it_sees(heads: in
     theirs = torch.autograd.grad(right, (q_, k_, v_), grad[real_N].double())
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a[0].double(), b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "keys"), [(5, 5), (6, 3), (6, 2), (4, 1)])
+def test_threads_share_the_heads_of_attention(heads: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit what one computes, gradients too; few numbers are one's alone."""
+    packed, found, parts = TreeAttention(grow([np.arange(90), np.arange(70)])), list[list[Tensor]](), list[int]()
+    torch.manual_seed(0)
+    given = [torch.randn(1, h, len(packed.ids_N), 16, requires_grad=True) for h in (heads, keys, keys)]
+    run = shares.run
+    monkeypatch.setattr(shares, "run", lambda of: (parts.append(len(of)), run(of))[1])
+    for threads in (1, 2, 3, 8):
+        monkeypatch.setattr(shares, "product_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(shares, "SHARE", 1)
+        out = packed.attend(0, *given, 0.3)
+        found.append([out, *torch.autograd.grad(out.square().sum(), given)])
+        assert parts[-2:] == 2 * [min(threads, keys)]
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+    monkeypatch.setattr(shares, "SHARE", given[0].numel())
+    packed.attend(0, *given, 0.3)
+    assert parts[-1] == 1
 
 
 def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
@@ -262,14 +284,14 @@ def test_threads_share_a_products_outputs(
     part = Panels._part
     monkeypatch.setattr(Panels, "_part", lambda self, x, out, of: (parts.append(of), part(self, x, out, of))[1])
     for threads in (2, 3, 8):
-        monkeypatch.setattr(products, "product_threads", lambda threads=threads: threads)
-        monkeypatch.setattr(products, "_SHARE", 1)
+        monkeypatch.setattr(shares, "product_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(shares, "SHARE", 1)
         for x, expected in alone:
             parts.clear()
             assert torch.equal(product(x), expected)
             assert sorted(o for part in parts for o in part) == list(range(shared))
             assert 1 < len(parts) <= threads or panels == 1 == len(parts)
-    monkeypatch.setattr(products, "_SHARE", len(product.panels_L))
+    monkeypatch.setattr(shares, "SHARE", len(product.panels_L))
     parts.clear()
     product(alone[0][0])
     assert parts == [range(shared)]
@@ -278,8 +300,8 @@ def test_threads_share_a_products_outputs(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parent's are not there, and who waited for them would wait for ever."""
-    monkeypatch.setattr(products, "product_threads", lambda: 2)
-    monkeypatch.setattr(products, "_SHARE", 1)
+    monkeypatch.setattr(shares, "product_threads", lambda: 2)
+    monkeypatch.setattr(shares, "SHARE", 1)
     product, x = Panels([nn.Linear(8, 4 * in_panels.WIDTH)], torch.float32), torch.ones(1, 8)
     expected = product(x)
     with warnings.catch_warnings():
@@ -292,8 +314,8 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "product_threads", lambda: 2)
-    monkeypatch.setattr(products, "_SHARE", 1)
+    monkeypatch.setattr(shares, "product_threads", lambda: 2)
+    monkeypatch.setattr(shares, "SHARE", 1)
 
     def fails(self: Panels, x_NI: Any, out_NO: Any, outputs: range) -> None:
         if outputs.start:
@@ -335,7 +357,7 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
             given = [x.clone().requires_grad_(True), *layer.parameters()]
             y = products.linear(*given)
             found.append((y, *torch.autograd.grad(y, given, way)))
-        assert ("_Wide" in str(y.grad_fn)) is faster and {each.dtype for each in found[-1]} == {torch.bfloat16}
+        assert ("_Divided" in str(y.grad_fn)) is faster and {each.dtype for each in found[-1]} == {torch.bfloat16}
     wide, weights, slopes = x.double(), layer.weight.double(), way.double()
     exact = (
         wide @ weights.t() + layer.bias,
@@ -352,34 +374,36 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
     )
     assert y.tolist() == [[9.5]] * 256
     few = products.linear(x[0].requires_grad_(True), layer.weight, None)
-    assert "_Wide" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
+    assert "_Divided" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
 
 
-def test_threads_share_the_products_of_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16])
+def test_threads_share_the_products_of_updates(wide: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces of outputs that are the same for any number of threads, so numbers are, too: those of one product of
     numbers whose sums are exact."""
-    monkeypatch.setattr(processor, "_least_rows", lambda kept: 0)
+    monkeypatch.setattr(processor, "_least_rows", lambda kept: 0 if wide == torch.float32 else math.inf)
     monkeypatch.setattr(products, "_PIECE", 16)
-    monkeypatch.setattr(products, "_SHARE", 1)
+    monkeypatch.setattr(shares, "SHARE", 1)
     torch.manual_seed(0)
-    x = torch.randint(-4, 5, (3, 5, 24)).bfloat16().requires_grad_(True)
+    x = torch.randint(-4, 5, (3, 7, 24)).bfloat16().requires_grad_(True)
     weight, bias = torch.randint(-4, 5, (70, 24)).bfloat16(), torch.randint(-4, 5, (70,)).bfloat16()
-    way = torch.randint(-2, 3, (3, 5, 70)).bfloat16()
+    way, trained = torch.randint(-2, 3, (3, 7, 70)).bfloat16(), weight.clone().requires_grad_(True)
     seen, plain = set[str](), torch.addmm
     monkeypatch.setattr(torch, "addmm", lambda *given: (seen.add(threading.current_thread().name), plain(*given))[1])
     for threads in (1, 2, 3, 8):
         seen.clear()
-        monkeypatch.setattr(products, "product_threads", lambda threads=threads: threads)
-        y = products.linear(x, weight, bias)
-        [slope] = torch.autograd.grad(y, [x], way)
+        monkeypatch.setattr(shares, "product_threads", lambda threads=threads: threads)
+        y = products.linear(x, trained, bias)
+        slope, step = torch.autograd.grad(y, [x, trained], way)
         assert torch.equal(y.detach(), (x.detach().float() @ weight.float().t() + bias.float()).bfloat16())
         assert torch.equal(slope, (way.float() @ weight.float()).bfloat16())
+        assert torch.equal(step, torch.einsum("abo,abi->oi", way.float(), x.detach().float()).bfloat16())
         assert (len(seen) > 1) is (threads > 1)
-    monkeypatch.setattr(products, "_SHARE", weight.numel())
+    monkeypatch.setattr(shares, "SHARE", weight.numel())
     seen.clear()
     products.linear(x, weight, bias)
-    assert len(seen) == 1, "a small product is one's alone"
-    monkeypatch.setattr(products, "_SHARE", 1)
+    assert len(seen) == (wide == torch.float32), "a small product is one's alone, and in bfloat16 PyTorch's own"
+    monkeypatch.setattr(shares, "SHARE", 1)
     with torch.inference_mode():
         assert torch.equal(products.linear(x, weight, bias), y)
 

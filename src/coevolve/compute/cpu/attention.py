@@ -11,6 +11,8 @@ at most, S = 1 new token; H query heads, K key heads, X = H + 2 K, D head dimens
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
+from coevolve.compute.cpu import threads
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.loops import attention
 from coevolve.compute.prefix_tree import PrefixTree, grow, padded
@@ -55,7 +58,8 @@ class _Walked(torch.autograd.Function):
         # Padding tokens belong to no segment: their output and their gradients are 0.
         out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
-        attention.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
+        given = (*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
+        _by_heads(attention.walk, given, k.shape[1], q.numel())
         ctx.save_for_backward(q, k, v, lse)
         ctx.walk, ctx.scaling = walk, scaling
         return out
@@ -66,8 +70,15 @@ class _Walked(torch.autograd.Function):
         q, k, v, lse = ctx.saved_tensors
         grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])
         given = (*_lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
-        attention.walk_gradient(*given, *_lines(*grads))
+        _by_heads(attention.walk_gradient, (*given, *_lines(*grads)), k.shape[1], q.numel())
         return *grads, None, None
+
+
+def _by_heads(loop: Callable[..., None], given: Sequence[Any], keys: int, numbers: int) -> None:
+    """Run a loop with the key heads divided among threads. numbers: of the queries."""
+    count = min(keys, threads.count(numbers))
+    bounds = [keys * i // count for i in range(count + 1)]
+    threads.run([partial(loop, *given, start, stop) for start, stop in pairwise(bounds)])
 
 
 def _lines(*arrays: Tensor) -> Iterator[Any]:

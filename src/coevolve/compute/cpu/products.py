@@ -8,9 +8,7 @@ inputs, O outputs.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,22 +18,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from coevolve.compute.cpu import threads
 from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.compute.cpu.loops.product import WIDTH, laid, product
 from coevolve.models.adapters import Adapters
-from coevolve.runtime.cores import cores
-from coevolve.runtime.placement import product_threads
 from coevolve.runtime.processor import intel, multiplied_in
 
 _FEW_ROWS = 16
 """Below so many rows PyTorch's default product is as fast."""
 
-_SHARE = 1 << 20
-"""The least number of weights per thread, except for the last thread of a product."""
-
 _PIECE = 384
-"""Outputs whose weights are converted to float32 at a time, few enough to be in the cache when they are multiplied. The
-number does not depend on the number of threads, or results would."""
+"""Outputs that are multiplied at a time, few enough that weights converted to float32 are in the cache by then. It does
+not depend on the number of threads, or results would."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -54,12 +48,14 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W' + b, differentiable. bfloat16 is multiplied in float32 where that is faster; else PyTorch's own
-    product is used under autocast."""
+    """Return x W' + b, differentiable. bfloat16 is multiplied in float32 where that is faster, and large products of
+    it are divided among threads; else PyTorch's own product is used under autocast."""
     rows = x.numel() // x.shape[-1]
-    if x.dtype == weight.dtype == torch.bfloat16 and multiplied_in(x.dtype, x.device, rows) == torch.float32:
-        wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return wide
+    if x.dtype == weight.dtype == torch.bfloat16:
+        wide = multiplied_in(x.dtype, x.device, rows)
+        if wide == torch.float32 or (rows >= _FEW_ROWS and weight.numel() >= 2 * threads.SHARE):
+            divided: Tensor = _Divided.apply(x, weight, bias, wide)  # type: ignore[no-untyped-call]
+            return divided
     if rows < _FEW_ROWS or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
         return functional.linear(x, weight, bias)
     if torch.is_grad_enabled():
@@ -121,33 +117,34 @@ class _Linear(torch.autograd.Function):
         )
 
 
-class _Wide(torch.autograd.Function):
-    """The product x W' + b of bfloat16, multiplied in float32, which represents such products exactly. Results are
-    rounded to bfloat16, and gradients are two more such products."""
+class _Divided(torch.autograd.Function):
+    """The product x W' + b of bfloat16, divided among threads, and its gradients, two more such products. All are
+    multiplied in the dtype ``wide``, in float32 or as they are, summed in float32 and rounded once."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
         assert x.dtype == weight.dtype == torch.bfloat16
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
-        return _in_pieces(x, weight.t(), None if bias is None else bias.to(weight.dtype).float())
+        ctx.wide = wide
+        return _in_pieces(x, weight.t(), wide, None if bias is None else bias.to(weight.dtype).to(wide))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        with torch.autocast("cpu", enabled=False):
-            grad_NO = grad.flatten(0, -2)
-            return (
-                _in_pieces(grad, weight) if needs_x else None,
-                (grad_NO.float().t() @ x.flatten(0, -2).float()).to(grad.dtype) if needs_weight else None,
-                grad_NO.float().sum(0) if needs_bias else None,
-            )
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        grad_NO = grad.flatten(0, -2)
+        return (
+            _in_pieces(grad, weight, ctx.wide) if needs_x else None,
+            _in_pieces(grad_NO.t(), x.flatten(0, -2), ctx.wide) if needs_weight else None,
+            grad_NO.float().sum(0) if needs_bias else None,
+            None,
+        )
 
 
-def _in_pieces(x: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Return x W + b in x's dtype, multiplied in float32 without gradient. Weights are converted piece by piece, and
+def _in_pieces(x: Tensor, weight_IO: Tensor, wide: torch.dtype, bias_O: Tensor | None = None) -> Tensor:
+    """Return x W + b in x's dtype, multiplied in ``wide`` without gradient. Weights are converted piece by piece, and
     the pieces are divided among threads."""
-    x_NI = x.detach().flatten(0, -2).float()
+    x_NI = x.detach().flatten(0, -2).to(wide)
     out_NO = x.new_empty((len(x_NI), weight_IO.shape[1]))
     inference = torch.is_inference_mode_enabled()
 
@@ -155,12 +152,12 @@ def _in_pieces(x: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) -> Te
         # These settings are per thread.
         with torch.inference_mode(inference), torch.no_grad(), torch.autocast("cpu", enabled=False):
             for o in pieces:
-                weight = weight_IO[:, o].float()
+                weight = weight_IO[:, o].to(wide)
                 out_NO[:, o] = x_NI @ weight if bias_O is None else torch.addmm(bias_O[o], x_NI, weight)
 
     pieces = [slice(start, start + _PIECE) for start in range(0, weight_IO.shape[1], _PIECE)]
-    count = max(1, min(product_threads(), weight_IO.numel() // _SHARE))
-    _side_by_side([partial(multiply, pieces[i::count]) for i in range(count)])
+    count = threads.count(weight_IO.numel())
+    threads.run([partial(multiply, pieces[i::count]) for i in range(count)])
     return out_NO.view(*x.shape[:-1], -1)
 
 
@@ -238,32 +235,14 @@ class Panels:
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
-        _side_by_side([partial(self._part, x_NI, out_NO, share) for share in self._shares(product_threads())])
+        threads.run([partial(self._part, x_NI, out_NO, share) for share in self._shares()])
         return out.view(*x.shape[:-1], -1)
 
     def _part(self, x_NI: Any, out_NO: Any, outputs: range) -> None:
         product(x_NI, self.panels_L, self.bias_O, out_NO, outputs.start, outputs.stop)
 
-    def _shares(self, most: int) -> list[range]:
-        """Return each thread's range of outputs, for at most ``most`` threads: whole panels, enough to be worth a
-        thread."""
+    def _shares(self) -> list[range]:
+        """Return each thread's range of outputs: whole panels, enough to be worth a thread."""
         outputs = len(self.bias_O)
-        count = max(1, min(most, len(self.panels_L) // _SHARE))
-        wide = -(-outputs // (count * WIDTH)) * WIDTH
+        wide = -(-outputs // (threads.count(len(self.panels_L)) * WIDTH)) * WIDTH
         return [range(start, min(start + wide, outputs)) for start in range(0, outputs, wide)]
-
-
-def _side_by_side(parts: Sequence[Callable[[], None]]) -> None:
-    """Run all parts concurrently, the first one in this thread."""
-    first, *rest = parts
-    others = [_threads(os.getpid()).submit(part) for part in rest]
-    first()
-    for other in others:
-        other.result()
-
-
-@cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Return the threads for parts of products. They are kept because starting one takes as long as a small part, and
-    by process because a fork has none. PyTorch uses one thread in each (``placement.use_threads``)."""
-    return ThreadPoolExecutor(cores(), "product")

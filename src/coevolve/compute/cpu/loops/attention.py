@@ -177,10 +177,10 @@ _QUERIES, _SEEN = 32, 64
 @loop_with_arrays
 def walk(
     q_L: Any, k_L: Any, v_L: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any, scaling: Any, out_L: Any,
-    lse_NH: Any,
+    lse_NH: Any, start: Any, stop: Any,
 ) -> None:  # fmt: skip
     """Add the attention over a forest, [N, H, D] over [N, K, D], to out, which starts at 0; write the log-sum-exp of
-    scores. shape: (H, K, D).
+    scores. Of the query heads that share the key heads from ``start`` to ``stop``. shape: (H, K, D).
 
     Some queries of a segment are processed at a time. The tokens that they attend to are numbered from the start of
     their own segment; its parent's tokens follow, and so on.
@@ -191,7 +191,7 @@ def walk(
     share_L = share_IT.reshape(-1)
     for s in range(len(place_S)):
         end = place_S[s] + count_S[s]
-        for h in range(heads):
+        for h in range(start * (heads // keys), stop * (heads // keys)):
             q, k = (h * size, heads * size, size), (h // (heads // keys) * size, keys * size, size)
             for first in range(place_S[s], end, _QUERIES):
                 last = min(first + _QUERIES, end)
@@ -214,15 +214,16 @@ def walk(
 @loop_with_arrays
 def walk_gradient(
     grad_L: Any, q_L: Any, k_L: Any, v_L: Any, lse_NH: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any,
-    scaling: Any, grad_q_L: Any, grad_k_L: Any, grad_v_L: Any,
+    scaling: Any, grad_q_L: Any, grad_k_L: Any, grad_v_L: Any, start: Any, stop: Any,
 ) -> None:  # fmt: skip
-    """Add the gradients of queries, keys and values (FlashAttention, arXiv 2205.14135, appendix B.4)."""
+    """Add the gradients of queries, keys and values (FlashAttention, arXiv 2205.14135, appendix B.4), of the heads that
+    ``walk`` takes."""
     (heads, keys, size), segments, width = shape, (place_S, count_S, parent_S), len(lse_NH) + SIZE
     share_IT, slope_IT = np.empty((_QUERIES, width), np.float32), np.empty((_QUERIES, width), np.float32)
     share_L, slope_L = share_IT.reshape(-1), slope_IT.reshape(-1)
     for s in range(len(place_S)):
         end = place_S[s] + count_S[s]
-        for h in range(heads):
+        for h in range(start * (heads // keys), stop * (heads // keys)):
             q, k = (h * size, heads * size, size), (h // (heads // keys) * size, keys * size, size)
             for first in range(place_S[s], end, _QUERIES):
                 last = min(first + _QUERIES, end)
