@@ -205,6 +205,25 @@ def test_a_part_of_some_problems() -> None:
     assert (whole["best@1/parts/tried"], whole["best@2/parts/tried"]) == (1.5, 2.0)
 
 
+class Spoken(Parted):
+    """With a part that samples without a word lack."""
+
+    def parts(self, cases: list[Case]) -> list[dict[str, float]]:
+        words = [len(case.turns[0].text.split()) for case in cases]
+        return [{"words": float(count)} if count else {} for count in words]
+
+
+def test_a_part_that_some_samples_lack_is_a_mean_over_problems() -> None:
+    """As the reward is: one word and two in a problem, four in another; by samples it would be 7/3."""
+    said = {("p0", 1): "w", ("p0", 2): "w w", ("p1", 2): "w w w w"}
+    rows = evaluate(
+        task=Spoken(), play=discussion(), cast_at={"observer": "bob"}, policies={},
+        engine=ScriptedEngine(lambda role, problem, member, round: said.get((problem, member), "")),
+        sampling=Sampling(9), problems=Words.test[:2], samples=3,
+    )  # fmt: skip
+    assert rows[-1]["parts/words"] == (1.5 + 4) / 2
+
+
 def test_the_best_of_several_samples() -> None:
     # The observer says as many words as the member's number, in p0 one more: 0..3 and 1..4.
     engine = ScriptedEngine(lambda role, problem, member, round: " ".join("w" * (member + (problem == "p0"))))

@@ -115,11 +115,19 @@ def _whole(
                 "turns": sum(len(episode.turns) for episode in episodes),
                 "tokens": tokens / len(episodes),
                 "seconds": seconds / len(episodes),
-                **means(values),
+                **_of_problems(where, values),
                 **_over_problems(where, paid),
                 **_best(where, values),
             },
         )
+
+
+def _of_problems(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
+    """Return each name's mean over the problems that have it. where: the problem id of each element of ``values``."""
+    drawn: dict[str, list[Mapping[str, float]]] = {}
+    for problem, value in zip(where, values, strict=True):
+        drawn.setdefault(problem, []).append(value)
+    return means([means(some) for some in drawn.values()])
 
 
 def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:

@@ -133,6 +133,15 @@ def test_a_critic_plays_no_role(recipe):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        (
+            "algorithm.learning_rate=1",
+            "algorithm: unknown key learning_rate; learning_rate is a setting of a policy: policies.*.learning_rate",
+        ),
+        ("task.batch_size=4", "task: unknown key batch_size; batch_size is a setting of the recipe: batch_size, with"),
+        ("play.temperature=1", "play: unknown key temperature; temperature is a setting of sampling: sampling.temp"),
+        ("cast={name: exchange, eta: 1}", "cast: unknown key eta; eta is a setting of an algorithm: algorithm.eta"),
+        ("algorithm.members_in=2", "algorithm: unknown key members_in; known"),
+        ("algorithm.beta=1", "algorithm: unknown key beta; did you mean 'eta'?"),
         ("algorithm.etta=1", "algorithm: unknown key etta; did you mean 'eta'?"),
         ("algorithm.eta=high", "algorithm: eta: input should be a valid number"),
         ("algorithm.credit=mine", "algorithm.credit: unknown name 'mine'"),

@@ -42,8 +42,16 @@ def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str,
     return resolve(spec, registry, kind, **fixed)()
 
 
-def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Callable[[], Made]:
-    """Check a component as ``component`` does and return a function that builds it; nothing is built yet."""
+def resolve(
+    spec: Any,
+    registry: Mapping[str, Callable[..., Made]],
+    kind: str,
+    places: Callable[[], Mapping[str, str]] = dict,
+    /,
+    **fixed: Any,
+) -> Callable[[], Made]:
+    """Check a component as ``component`` does and return a function that builds it; nothing is built yet. places: as of
+    ``inputs.validate``."""
     settings = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):
         raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {shown(spec)}")
@@ -57,17 +65,21 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /
     parameters = inspect.signature(factory).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     given = {key: value for key, value in fixed.items() if anything or key in parameters or key not in _MAY_LEAVE}
-    return partial(factory, **given, **checked(factory, rest, kind, fixed))
+    return partial(factory, **given, **checked(factory, rest, kind, fixed, places))
 
 
 def checked(
-    factory: Callable[..., Any], settings: Mapping[str, Any], where: str, fixed: Iterable[str]
+    factory: Callable[..., Any],
+    settings: Mapping[str, Any],
+    where: str,
+    fixed: Iterable[str],
+    places: Callable[[], Mapping[str, str]] = dict,
 ) -> dict[str, Any]:
-    """Return the settings, coerced to the types of the factory's parameters.
+    """Return the settings, coerced to the types of the factory's parameters. places: as of ``inputs.validate``.
 
     Raises ValueError for a wrong key or type.
     """
-    valid = validate(_schema(factory, tuple(fixed)), dict(settings), where)
+    valid = validate(_schema(factory, tuple(fixed)), dict(settings), where, places)
     return {key: getattr(valid, key) for key in settings}
 
 

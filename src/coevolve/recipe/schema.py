@@ -239,8 +239,11 @@ def _valid(path: Path, tree: Mapping[str, Any]) -> Recipe:
     return validate(Recipe, tree, str(path), _places)
 
 
-def _places() -> dict[str, str]:
-    """Return setting -> whose it is and where it stands, for one that stands in another place of a recipe."""
+def _places(component: str = "") -> dict[str, str]:
+    """Return setting -> whose it is and where it stands, for one that stands in another place of a recipe.
+
+    component: the key of the component in which it stands, whose own kind has it in no other place.
+    """
     algorithms = {name for made in ALGORITHMS.values() for name in inspect.signature(made).parameters}
     several: dict[str, Iterable[str]] = {
         "a policy's lora: policies.*.lora.{0} for all, policies.NAME.lora.{0} for one": LoraSpec.__dataclass_fields__,
@@ -250,20 +253,21 @@ def _places() -> dict[str, str]:
         "the recipe: {0}, with nothing before it": Recipe.model_fields,
         "the command: --{0}": ["resume"],
     }
-    return {name: where.format(name) for where, names in several.items() for name in names}
+    others = {where: names for where, names in several.items() if f": {component}." not in where}
+    return {name: where.format(name) for where, names in others.items() for name in names}
 
 
 def parts(recipe: Recipe) -> Parts:
     """Check every component's name and settings; calling a component builds it. Raises ValueError naming the key."""
     # Built now: it has components of its own to check, and a function of the user's own may return anything.
-    algorithm: Any = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()
+    algorithm: Any = resolve(recipe.algorithm, ALGORITHMS, "algorithm", partial(_places, "algorithm"))()
     if not isinstance(algorithm, Algorithm):
         made = f"algorithm {recipe.algorithm['name']} returned {shown(algorithm)}"
         raise ValueError(f"{made}; want an Algorithm, such as replace(magrpo(), ...)")
     return Parts(
-        task=resolve(recipe.task, TASKS, "task"),
-        play=resolve(recipe.play, PLAYS, "play"),
-        cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
+        task=resolve(recipe.task, TASKS, "task", _places),
+        play=resolve(recipe.play, PLAYS, "play", _places),
+        cast=resolve(recipe.cast, CASTS, "cast", _places, roles=recipe.roles),
         algorithm=lambda: algorithm,
         engine=_engine(recipe),
         learners=_learners(recipe, algorithm),
@@ -276,14 +280,14 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
     Policies with the same engine settings and model share one engine, but not policies with full weights, of which a
     server holds one set."""
-    others = resolve(recipe.engine, ENGINES, "engine") if recipe.engine is not None else None
+    others = resolve(recipe.engine, ENGINES, "engine", _places) if recipe.engine is not None else None
     makers: dict[str, Callable[[], Engine]] = {}
     whose: dict[PolicyName, str] = {}
     for name, spec in recipe.policies.items():
         if spec.engine is not None:
             alone = name if spec.weights == "full" else None
             whose[name] = json.dumps([spec.engine, spec.model, alone], sort_keys=True, default=str)
-            makers.setdefault(whose[name], resolve(spec.engine, ENGINES, f"policies.{name}.engine"))
+            makers.setdefault(whose[name], resolve(spec.engine, ENGINES, f"policies.{name}.engine", _places))
     if not whose:
         return others if others is not None else lambda: None
 
