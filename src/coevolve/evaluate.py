@@ -10,7 +10,8 @@ The result is a list of flat rows, which a data frame or ``jq`` reads from ``eva
     gain, gain_se: of trained rows, the reward less that of the start on the same problems (``gains``)
 
 Where the task names components of its reward there is also a row with role "all": the reward at the end of the
-interaction, tokens and seconds per problem and sample, and ``parts/<name>``.
+interaction, tokens and seconds per problem and sample, and ``parts/<name>``: the mean over the problems that have it,
+of each the mean over samples.
 
 With several samples of a problem, sampled rows also have ``best@k/reward`` and ``best@k/parts/<name>``: the expected
 best of k samples, k = 1, 2, 4, ... For a reward of 0 or 1, or a part such as ``solved``, that is pass@k.

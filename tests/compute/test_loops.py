@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 import weakref
@@ -313,17 +312,23 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_an_error_in_a_part_is_raised_when_the_others_have_ended(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they write to may be read or written by whoever goes on."""
     monkeypatch.setattr(shares, "product_threads", lambda: 2)
     monkeypatch.setattr(shares, "SHARE", 1)
+    ended = []
 
     def fails(self: Panels, x_NI: Any, out_NO: Any, outputs: range) -> None:
-        if outputs.start:
+        if (outputs.start == 0) is first:
             raise RuntimeError("broken")
+        time.sleep(0.2)
+        ended.append(outputs)
 
     monkeypatch.setattr(Panels, "_part", fails)
     with pytest.raises(RuntimeError, match="broken"):
         Panels([nn.Linear(8, 4 * in_panels.WIDTH)], torch.float32)(torch.ones(1, 8))
+    assert len(ended) == 1
 
 
 def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
@@ -388,21 +393,23 @@ def test_threads_share_the_products_of_updates(wide: torch.dtype, monkeypatch: p
     x = torch.randint(-4, 5, (3, 7, 24)).bfloat16().requires_grad_(True)
     weight, bias = torch.randint(-4, 5, (70, 24)).bfloat16(), torch.randint(-4, 5, (70,)).bfloat16()
     way, trained = torch.randint(-2, 3, (3, 7, 70)).bfloat16(), weight.clone().requires_grad_(True)
-    seen, plain = set[str](), torch.addmm
-    monkeypatch.setattr(torch, "addmm", lambda *given: (seen.add(threading.current_thread().name), plain(*given))[1])
+    parts, run = list[int](), shares.run
+    monkeypatch.setattr(shares, "run", lambda of: (parts.append(len(of)), run(of))[1])
     for threads in (1, 2, 3, 8):
-        seen.clear()
+        parts.clear()
         monkeypatch.setattr(shares, "product_threads", lambda threads=threads: threads)
         y = products.linear(x, trained, bias)
         slope, step = torch.autograd.grad(y, [x, trained], way)
         assert torch.equal(y.detach(), (x.detach().float() @ weight.float().t() + bias.float()).bfloat16())
         assert torch.equal(slope, (way.float() @ weight.float()).bfloat16())
         assert torch.equal(step, torch.einsum("abo,abi->oi", way.float(), x.detach().float()).bfloat16())
-        assert (len(seen) > 1) is (threads > 1)
+        assert parts == [min(threads, 5), min(threads, 2), min(threads, 2)], "pieces of 70, 24 and 24 outputs"
+        if wide == torch.bfloat16:
+            assert torch.equal(products.times(way, weight.t()), slope) and parts[3:] == [min(threads, 2)]
     monkeypatch.setattr(shares, "SHARE", weight.numel())
-    seen.clear()
+    parts.clear()
     products.linear(x, weight, bias)
-    assert len(seen) == (wide == torch.float32), "a small product is one's alone, and in bfloat16 PyTorch's own"
+    assert parts == [1] * (wide == torch.float32), "a small product is one's alone, and in bfloat16 PyTorch's own"
     monkeypatch.setattr(shares, "SHARE", 1)
     with torch.inference_mode():
         assert torch.equal(products.linear(x, weight, bias), y)

@@ -140,8 +140,17 @@ def test_a_critic_plays_no_role(recipe):
         ("task.batch_size=4", "task: unknown key batch_size; batch_size is a setting of the recipe: batch_size, with"),
         ("play.temperature=1", "play: unknown key temperature; temperature is a setting of sampling: sampling.temp"),
         ("cast={name: exchange, eta: 1}", "cast: unknown key eta; eta is a setting of an algorithm: algorithm.eta"),
-        ("algorithm.members_in=2", "algorithm: unknown key members_in; known"),
         ("algorithm.beta=1", "algorithm: unknown key beta; did you mean 'eta'?"),
+        ("algorithm={name: magrpo, betas: 1}", "policies.NAME.betas for one; or did you mean 'beta'?; known"),
+        ("task={name: arithmetic, judge: last-number}", "task: unknown key judge; known"),  # of other tasks
+        (
+            "engine={name: local, dtype: bfloat16}",
+            "engine: unknown key dtype; dtype is a setting of a policy: policies",
+        ),
+        (
+            "policies.ann.engine={name: local, steps: 3}",
+            "policies.ann.engine: unknown key steps; steps is a setting of",
+        ),
         ("algorithm.etta=1", "algorithm: unknown key etta; did you mean 'eta'?"),
         ("algorithm.eta=high", "algorithm: eta: input should be a valid number"),
         ("algorithm.credit=mine", "algorithm.credit: unknown name 'mine'"),

@@ -34,6 +34,7 @@ def said(*overrides):
             ["algorithm.value_coef does nothing while critic is False"],
         ),
         (["algorithm={name: a2c, critic: false}"], []),
+        (["algorithm={name: iac, value_coef: 0.6}"], []),  # each policy has a value head of its own
         (
             ["algorithm=magrpo", "policies.bob.value_learning_rate=1e-3"],
             ["policies.bob.value_learning_rate does nothing: the algorithm gives this policy no critic"],

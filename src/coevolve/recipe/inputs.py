@@ -362,14 +362,21 @@ def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[s
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         word = str(first["loc"][-1])
-        ours = f"; {word} is a setting of {where}" if (where := places().get(word)) else ""
-        near = ours or _in_our_words(word, known) or did_you_mean(word, known)
+        near = _elsewhere(word, known, places()) or _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
     message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))
     given = "" if first["type"].startswith(("missing", "value_error")) else f", found {shown(first['input'])}"
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
+
+
+def _elsewhere(word: str, known: Sequence[str], places: Mapping[str, str]) -> str:
+    """Return where a key belongs, and the known key that begins as it does, if any; empty if it belongs nowhere."""
+    if word not in places:
+        return ""
+    alike = [key for key in known if key.startswith(word) or word.startswith(key)]
+    return f"; {word} is a setting of {places[word]}" + "".join(f"; or did you mean {key!r}?" for key in alike[:1])
 
 
 _RANGES = {

@@ -239,35 +239,38 @@ def _valid(path: Path, tree: Mapping[str, Any]) -> Recipe:
     return validate(Recipe, tree, str(path), _places)
 
 
-def _places(component: str = "") -> dict[str, str]:
+def _places(siblings: Mapping[str, Callable[..., Any]] | None = None) -> dict[str, str]:
     """Return setting -> whose it is and where it stands, for one that stands in another place of a recipe.
 
-    component: the key of the component in which it stands, whose own kind has it in no other place.
+    siblings: the components of the kind that was given it, of which another one may have it.
     """
-    algorithms = {name for made in ALGORITHMS.values() for name in inspect.signature(made).parameters}
     several: dict[str, Iterable[str]] = {
         "a policy's lora: policies.*.lora.{0} for all, policies.NAME.lora.{0} for one": LoraSpec.__dataclass_fields__,
-        "an algorithm: algorithm.{0}": algorithms,
+        "an algorithm: algorithm.{0}": _settings(ALGORITHMS),
         "sampling: sampling.{0}": Sampling.__dataclass_fields__,
         "a policy: policies.*.{0} for all, policies.NAME.{0} for one": RecipePolicy.__dataclass_fields__,
         "the recipe: {0}, with nothing before it": Recipe.model_fields,
         "the command: --{0}": ["resume"],
     }
-    others = {where: names for where, names in several.items() if f": {component}." not in where}
-    return {name: where.format(name) for where, names in others.items() for name in names}
+    theirs = _settings(siblings or {})
+    return {name: where.format(name) for where, names in several.items() for name in names if name not in theirs}
+
+
+def _settings(registry: Mapping[str, Callable[..., Any]]) -> set[str]:
+    return {name for made in registry.values() for name in inspect.signature(made).parameters}
 
 
 def parts(recipe: Recipe) -> Parts:
     """Check every component's name and settings; calling a component builds it. Raises ValueError naming the key."""
     # Built now: it has components of its own to check, and a function of the user's own may return anything.
-    algorithm: Any = resolve(recipe.algorithm, ALGORITHMS, "algorithm", partial(_places, "algorithm"))()
+    algorithm: Any = resolve(recipe.algorithm, ALGORITHMS, "algorithm", partial(_places, ALGORITHMS))()
     if not isinstance(algorithm, Algorithm):
         made = f"algorithm {recipe.algorithm['name']} returned {shown(algorithm)}"
         raise ValueError(f"{made}; want an Algorithm, such as replace(magrpo(), ...)")
     return Parts(
-        task=resolve(recipe.task, TASKS, "task", _places),
-        play=resolve(recipe.play, PLAYS, "play", _places),
-        cast=resolve(recipe.cast, CASTS, "cast", _places, roles=recipe.roles),
+        task=resolve(recipe.task, TASKS, "task", partial(_places, TASKS)),
+        play=resolve(recipe.play, PLAYS, "play", partial(_places, PLAYS)),
+        cast=resolve(recipe.cast, CASTS, "cast", partial(_places, CASTS), roles=recipe.roles),
         algorithm=lambda: algorithm,
         engine=_engine(recipe),
         learners=_learners(recipe, algorithm),
@@ -280,14 +283,16 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
     Policies with the same engine settings and model share one engine, but not policies with full weights, of which a
     server holds one set."""
-    others = resolve(recipe.engine, ENGINES, "engine", _places) if recipe.engine is not None else None
+    others = resolve(recipe.engine, ENGINES, "engine", partial(_places, ENGINES)) if recipe.engine is not None else None
     makers: dict[str, Callable[[], Engine]] = {}
     whose: dict[PolicyName, str] = {}
     for name, spec in recipe.policies.items():
         if spec.engine is not None:
             alone = name if spec.weights == "full" else None
             whose[name] = json.dumps([spec.engine, spec.model, alone], sort_keys=True, default=str)
-            makers.setdefault(whose[name], resolve(spec.engine, ENGINES, f"policies.{name}.engine", _places))
+            makers.setdefault(
+                whose[name], resolve(spec.engine, ENGINES, f"policies.{name}.engine", partial(_places, ENGINES))
+            )
     if not whose:
         return others if others is not None else lambda: None
 

@@ -24,9 +24,10 @@ def warn_of_unused(recipe: Recipe) -> None:
 
 def _of_algorithm(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     for switch, keys in _SWITCHES.items():
-        if not algorithm.settings.get(switch, True):
+        value = algorithm.settings.get(switch)
+        if value is not None and not value:  # no critic named is each policy's own
             for key in (key for key in keys if key in recipe.algorithm):
-                yield f"algorithm.{key} does nothing while {switch} is {algorithm.settings[switch]}"
+                yield f"algorithm.{key} does nothing while {switch} is {value}"
 
 
 def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:

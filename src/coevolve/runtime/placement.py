@@ -108,7 +108,8 @@ def use_one_thread() -> None:
 
 
 def product_threads() -> int:
-    """Return the number of threads for a large product of the compiled loops; the results do not depend on it."""
+    """Return the number of threads for a large product, or attention over many tokens, of the compiled loops; the
+    results do not depend on it."""
     return _threads.products
 
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from coevolve.compute.cpu import threads
@@ -33,7 +34,9 @@ not depend on the number of threads, or results would."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W' + b without gradient."""
+    """Return x W' + b without gradient. Large products of bfloat16 are divided among threads."""
+    if x.dtype == weight.dtype == torch.bfloat16 and _large(x, weight):
+        return _in_pieces(x, weight.t(), x.dtype, bias)
     return _product(x, weight, bias) if available(x.dtype) else functional.linear(x, weight, bias)
 
 
@@ -50,10 +53,10 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return x W' + b, differentiable. bfloat16 is multiplied in float32 where that is faster, and large products of
     it are divided among threads; else PyTorch's own product is used under autocast."""
-    rows = x.numel() // x.shape[-1]
+    rows = _rows(x)
     if x.dtype == weight.dtype == torch.bfloat16:
         wide = multiplied_in(x.dtype, x.device, rows)
-        if wide == torch.float32 or (rows >= _FEW_ROWS and weight.numel() >= 2 * threads.SHARE):
+        if wide == torch.float32 or _large(x, weight):
             divided: Tensor = _Divided.apply(x, weight, bias, wide)  # type: ignore[no-untyped-call]
             return divided
     if rows < _FEW_ROWS or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
@@ -62,6 +65,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return found
     return _product(x, weight, bias)
+
+
+def _rows(x: Tensor) -> int:
+    return x.numel() // x.shape[-1]
+
+
+def _large(x: Tensor, weight: Tensor) -> bool:
+    """Return whether a product is worth two threads, whether or not there are two."""
+    return _rows(x) >= _FEW_ROWS and weight.numel() >= 2 * threads.SHARE
 
 
 def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) -> Tensor:
@@ -129,6 +141,7 @@ class _Divided(torch.autograd.Function):
         return _in_pieces(x, weight.t(), wide, None if bias is None else bias.to(weight.dtype).to(wide))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
@@ -156,7 +169,7 @@ def _in_pieces(x: Tensor, weight_IO: Tensor, wide: torch.dtype, bias_O: Tensor |
                 out_NO[:, o] = x_NI @ weight if bias_O is None else torch.addmm(bias_O[o], x_NI, weight)
 
     pieces = [slice(start, start + _PIECE) for start in range(0, weight_IO.shape[1], _PIECE)]
-    count = threads.count(weight_IO.numel())
+    count = min(len(pieces), threads.count(max(weight_IO.numel(), out_NO.numel())))
     threads.run([partial(multiply, pieces[i::count]) for i in range(count)])
     return out_NO.view(*x.shape[:-1], -1)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+
+import torch
 
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import product_threads
@@ -23,7 +25,10 @@ def run(parts: Sequence[Callable[[], None]]) -> None:
     """Run all parts concurrently, the first one in this thread."""
     first, *rest = parts
     others = [_pool(os.getpid()).submit(part) for part in rest]
-    first()
+    try:
+        first()
+    finally:  # nothing is written any more once an error is raised
+        wait(others)
     for other in others:
         other.result()
 
@@ -31,5 +36,5 @@ def run(parts: Sequence[Callable[[], None]]) -> None:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Return the threads. They are kept because starting one takes as long as a small part, and by process because a
-    fork has none. PyTorch uses one thread in each (``placement.use_threads``)."""
-    return ThreadPoolExecutor(cores(), "product")
+    fork has none. A new thread does not know how many threads PyTorch was told to use, which is one here."""
+    return ThreadPoolExecutor(cores(), "product", torch.set_num_threads, (torch.get_num_threads(),))
