@@ -329,6 +329,16 @@ def test_agents_that_learn_in_turn_know_how_the_first_has_moved(micro_model):
     assert [len({a, b}) for (a, _), (b, _) in zip(seen[::2], seen[1::2], strict=True)] == [2] * 6
 
 
+def test_what_follows_an_update_may_leave_the_others_out(micro_model):
+    """Their weights stay; what the algorithm measured of them is logged."""
+    rule = happo(eta=0.01)
+    trainer = toy(
+        micro_model, algorithm=replace(rule, follow=lambda lesson, name, logp_BT, targets, state: ({}, state))
+    )
+    line = trainer.step(0)
+    assert sorted(f"agents/{name}/updates" in line for name in ("ann", "bob")) == [False, True]
+
+
 def test_a_caution_is_said_once_when_the_trainer_is_built(micro_model):
     with pytest.warns(UserWarning, match="blind"):
         trainer = toy(micro_model, algorithm=cory(eta=0.1, penalty="full"))

@@ -198,7 +198,7 @@ class Reference(NamedTuple):
 class KVCache(Protocol):
     """The KV cache of a rollout. hidden_UW: the last hidden state of every prompt.
 
-    dead_share: finished rows are removed once they are 1 / dead_share of all rows.
+    dead_share: finished rows are removed once they are 1 / dead_share of all rows, the others rounded up to fours.
     """
 
     hidden_UW: Tensor

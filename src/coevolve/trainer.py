@@ -64,15 +64,14 @@ class Trainer:
     """The training of a team on a task.
 
     policies: name -> model name, PolicySpec, or a learner (``interfaces.Learner``). cast: step -> role -> policy.
-    batch_size: problems per step; members: episodes per problem. reset_every: as a control, reset optimiser, KL
-    weight and reward statistics, and start the random numbers over, every so many steps, as the released CORY script
-    does at each exchange. workers: whether policies on the CPU sample and learn in worker processes, one per core;
-    "auto": where steps are long enough for this to be faster (``runtime.placement``). threads: PyTorch threads of this
-    process (``learners.build``); neither setting affects learners that are already built. engine: the inference engine
-    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: called at the events of every ``run``
-    (``runs.callbacks``).
-    Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an empty task, or a team
-    without a policy that learns.
+    batch_size: problems per step; members: episodes per problem. reset_every: as a control, reset optimiser, KL weight
+    and reward statistics, and start the random numbers of sampling over, every so many steps, as the released CORY
+    script does at each exchange. workers: whether policies on the CPU sample and learn in worker processes, one per
+    core; "auto": where steps are long enough for this to be faster (``runtime.placement``). threads: PyTorch threads of
+    this process (``learners.build``); neither setting affects learners that are already built. engine: the inference
+    engine (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: called at the events of every ``run``
+    (``runs.callbacks``). Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an
+    empty task, or a team without a policy that learns.
     """
 
     def __init__(
@@ -187,8 +186,9 @@ class Trainer:
         with clock("update"), self.ahead.sampling(i + 1 if i + 1 < self.steps else None):
             updated, self.state = self._updated(i, lesson, targets, state)
         for name in ready:
-            metrics[name] = checks.plain_metrics(name, metrics[name] | updated[name])
-            self.cautions.of_learning(name, metrics[name])
+            metrics[name] = checks.plain_metrics(name, metrics[name] | updated.get(name, {}))
+            if name in updated:
+                self.cautions.of_learning(name, metrics[name])
         return metrics
 
     def _updated(
@@ -209,6 +209,8 @@ class Trainer:
         updated, names = dict[PolicyName, Metrics](), list(targets)
         for number in noise.permutation(len(names), self.seed, "in turn", i):
             name = names[number]
+            if name not in targets:  # left out by ``follow``
+                continue
             updated |= self._side_by_side([name], update)
             policy: Any = self.policies[name]
             with blame(f"what follows from an update, step {i}"):
@@ -399,8 +401,8 @@ class Trainer:
         held-out problems, with the weights of now.
 
         problems: how many (None: 256, or all if there are fewer), always the same ones. samples: episodes of each in
-        sampled rows. seed: of the random numbers. After a run, it starts processes and servers again: ``close`` ends
-        them. Raises ValueError for more problems than the task has.
+        sampled rows. seed: of the random numbers. After a run, which ends worker processes but no servers, it starts
+        the processes again: ``close`` ends all. Raises ValueError for more problems than the task has.
         """
         return evaluate(
             task=self.task,

@@ -131,10 +131,11 @@ class Turn:
     the task's reward, None until the turn is scored; the mean where the turn is part of several joints. ``temperature``
     is that of logps (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty) added to
     the log-probabilities, in nats. ``peers`` is the key of the group that the turn is compared in. ``weight`` is how
-    much the turn counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their
-    number, along the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: the turns and
-    texts that the play showed the role. ``version``: that of the weights which sampled the turn. ``asked``: the number
-    of turns in the episode when this one was asked for; its prompt may tell of these and of no others.
+    much the turn counts in its episode: 1 (times ``best_of``'s weights), or less where a play sampled several
+    continuations of one state (1 / their number, along the whole path), so that deep levels of a tree do not outweigh
+    its root. ``heard``: the turns and texts that the play showed the role. ``version``: that of the weights which
+    sampled the turn. ``asked``: the number of turns in the episode when this one was asked for; its prompt may tell of
+    these and of no others.
     """
 
     role: Role

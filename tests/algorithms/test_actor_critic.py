@@ -180,6 +180,17 @@ def test_a_tree_looks_ahead_to_the_mean_of_its_branches():
     assert rule.advantage(given, {})[0]["a"].adv_BT[:3, 0].tolist() == [3.5, 1.0, 2.0]  # 1 + (1 + 4) / 2
 
 
+def test_a_turn_that_is_part_of_what_follows_it_does_not_follow_itself():
+    """As where a first answer is scored alone and then with a second one, and where the later one is scored first."""
+    a, b = turn("a", 10), turn("b", 11)
+    joints = [Joint((a,), (2.0,)), Joint((a, b), (4.0, 4.0), after=0)]
+    assert lambda_returns([a, b], joints, [5.0, 4.0], [1.0, 1.0], 1.0, 0.5) == [5.0, 4.0]
+    first, second = turn("a", 10), turn("a", 11)
+    joints = [Joint((second,), (2.0,)), Joint((first,), (4.0,), after=0)]
+    # 4 for what was scored last; 2 + (V + G) / 2 for what it continues, in whose return 4 is already
+    assert lambda_returns([first, second], joints, [4.0, 6.0], [1.0, 1.0], 1.0, 0.5) == [4.0, 6 + (1 - 4) / 2]
+
+
 def lambda_returns(turns, joints, credit, value, gamma, lam):
     keys = [id(one) for one in turns]
     numbers = [dict(zip(keys, each, strict=True)) for each in (credit, value)]

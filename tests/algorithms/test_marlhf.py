@@ -8,7 +8,7 @@ import pytest
 import torch
 from lesson_cases import lesson, paid, spoke
 
-from coevolve.algorithms import ALGORITHMS, dapo, maac, magrpo, marlhf
+from coevolve.algorithms import ALGORITHMS, dapo, maac, madpo, magrpo, marlhf
 from coevolve.algorithms.marlhf import AGENTS
 from coevolve.recipe.components import component
 from coevolve.types import Lesson, Outputs
@@ -205,6 +205,11 @@ def test_what_it_is_not_for():
         rule.advantage(Lesson(given.episodes, {"ann": given.batches["ann"]}), rule.start)
     with pytest.raises(ValueError, match="the judge, policy 'bob', plays the role 'y'; it is to read alone"):
         lesson(marlhf(judge="bob"), two_members())
+    alone = scored(rule, two_members()[:1], [0.5])
+    with pytest.raises(ValueError, match="marlhf: no problem has two joint responses to compare; set members to at le"):
+        rule.advantage(alone, rule.start)
+    with pytest.raises(ValueError, match=r"algorithm.agents: .* from pairs of turns \(madpo\)"):
+        marlhf(judge="judge", agents=madpo())
     twice = two_members()
     twice[0].joints *= 2
     with pytest.raises(ValueError, match="marlhf: problem 'p' has 2 joint responses"):

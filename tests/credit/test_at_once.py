@@ -169,7 +169,14 @@ def test_a_play_it_is_not_for(credit):
     paid = Paid()
     [first, second] = two(paid)
     second.turns[1].heard = (second.turns[0],)
-    with pytest.raises(ValueError, match=f"credit {credit.__name__}: problem 'p': role 'b' has heard another one"):
+    with pytest.raises(ValueError, match=f"credit {credit.__name__}: problem 'p': role 'b' may have heard another one"):
+        credit()([first, second], paid)
+    # As text, after the other's turn, as a referee passes a move on.
+    second.turns[1].heard, second.turns[1].asked = ("a1",), 1
+    with pytest.raises(ValueError, match="role 'b' may have heard another one"):
+        credit()([first, second], paid)
+    second.turns[1].asked = 0  # what the play tells everybody
+    if credit is crossed:
         credit()([first, second], paid)
     first.joints.append(first.joints[0])
     with pytest.raises(ValueError, match=f"credit {credit.__name__}: problem 'p' has 2 joint responses of 2 turns"):

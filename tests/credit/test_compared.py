@@ -47,6 +47,12 @@ def test_without_bounds_better_is_better():
     assert compared(by=surely)(said(("a", "b"), ("aaa", "b")), no_reward) == [[-1, -1], [1, 1]]
 
 
+def test_one_member_has_nothing_to_be_compared_with():
+    alone = [*said(("a", "b")), *said(("a", "b"), problem="q")]
+    with pytest.raises(ValueError, match="credit compared: no problem has two joint responses; set members to at leas"):
+        compared(by=longer)(alone, no_reward)
+
+
 def test_what_is_compared_is_the_joint_response():
     """And not what was said beside it: of the longer answer the asking was shorter."""
     episodes = said(("a", "b"), ("aaa", "b"))

@@ -38,6 +38,10 @@ def test_rewards_of_alternatives_do_not_add_up(credit):
         ValueError, match="role 'a' has several turns in one joint response, or in joint responses that stand"
     ):
         asked(credit, beside)
+    # nor do those of a turn that is part of two joints, one behind the other, whose reward is their mean
+    again = Episode(P, 0, turns[:2], [Joint((turns[0],), (1.0,)), Joint((turns[0], turns[1]), (3.0, 1.0), 0)])
+    with pytest.raises(ValueError, match=r"role 'a' has several turns .*, or a turn in several of them"):
+        asked(credit, again)
     # one after the other they do, and so do agents that are scored each by itself
     behind = Episode(
         P, 0, turns, [Joint((turns[1],), (1.0,)), Joint((turns[2],), (1.0,), 0), Joint((turns[0],), (1.0,))]

@@ -104,6 +104,10 @@ def test_ordinary_texts_stay_as_they_are(text: str) -> None:
 
 
 def test_a_letter_that_imitates_another_is_found_between_letters_that_do_not() -> None:
+    # Two marks on a letter are ordinary: Thai, decomposed Vietnamese, Hindi with a dot typed apart; and apostrophes.
+    for text in ("ที่", "e\u0302\u0301", "बड\u093cे", "Hawai\u02bbi", "don\u02bct"):
+        assert plain(text) == text
+    assert plain("e" + MARK * 9) == "e" + MARK * 2
     assert plain("我喜欢用Pyth\u043en编程, and more") == ", and more"
 
 

@@ -195,7 +195,7 @@ def test_classifier_reads_a_text_without_tokens_as_padding_where_nothing_ends_on
 
 def test_classifier_has_nothing_to_read_where_no_token_ends_or_pads(build: Build) -> None:
     folder = _tokenizer(build(["negative", "positive"]), eos_token=None, pad_token=None)
-    with pytest.raises(ValueError, match="the text '' has no tokens, and the tokenizer no eos_token to read in its"):
+    with pytest.raises(ValueError, match="its tokenizer has neither a padding nor an end token; name an eos_token"):
         Classifier(str(folder))([""])
 
 

@@ -228,7 +228,12 @@ def test_only_a_finished_checkpoint_is_missed(tmp_path):
     (tmp_path / "checkpoint-1").mkdir()
     assert not run.lost_checkpoints
     (tmp_path / "checkpoint-1").rmdir()
+    run.truncate(0)  # as a sweep does, which makes a run anew
+    run.check(1, resume=True)
+    run.saved(1)
     run.metrics.unlink()
+    for left in (".report.html.lock", ".reward-kl.png"):
+        (tmp_path / left).touch()
     run.check(1, resume=False)
     run.create()
     assert not run.lost_checkpoints

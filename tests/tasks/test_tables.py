@@ -263,6 +263,11 @@ def test_what_is_no_rows(source: Any, said: str) -> None:
     assert message(source) == said
 
 
+def test_rows_may_hold_what_json_has_not() -> None:
+    rows = [{"tests": {(1, 2): 3}, "when": object()}]
+    assert load(rows, "train") == rows
+
+
 def test_a_name_of_no_file_is_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(data, "rows", lambda name, **named: asked.append((name, named)) or [{"a": 1}])

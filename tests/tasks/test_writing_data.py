@@ -49,7 +49,7 @@ def test_where_posts_and_abstracts_come_from(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_problem_keeps_its_rows_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"prompt": " POST: My cat.\n\nTL;DR:", "completion": " cat", "flagged": False}
-    serve(monkeypatch, row | {"flagged": True}, row)
+    serve(monkeypatch, row | {"flagged": True, "prompt": ""}, row)
     # A row of the hub has no id; its position serves, and flagged ones count.
     assert [*Tldr().test] == [Problem("1", row | {"text": "POST: My cat."})]
     serve(monkeypatch, {"article_id": "2510.1", "abstract_text": "We study cats.\n"})

@@ -564,6 +564,19 @@ def test_further_chat_templates_go_along(micro_model: str, tmp_path: Path) -> No
         assert (folder / "additional_chat_templates" / "tool_use.jinja").is_file(), folder
 
 
+def test_an_adapter_of_a_policy_whose_name_peft_does_not_take(tmp_path: Path) -> None:
+    policy = "{model: coevolve-tiny, weights: lora}"
+    recipe = tmp_path / "named.yaml"
+    recipe.write_text(
+        f"base: {RECIPES / 'quickstart.yaml'}\nroles: {{pioneer: qwen-1.7b, observer: '0'}}\n"
+        f"policies: {{ann: null, bob: null, qwen-1.7b: {policy}, '0': {policy}}}\n"
+    )
+    run = trained(recipe, tmp_path / "run", "steps=1", "batch_size=2")
+    for merge in (True, False):
+        team = Team.load(export(run, tmp_path / f"team-{merge}", merge=merge))
+        assert [turn.policy for turn in team.play("The soup was").turns] == ["qwen-1.7b", "0"]
+
+
 def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(tmp_path: Path) -> None:
     head = [f"policies.{name}.{key}" for name in ("ann", "bob") for key in ("weights=lora", "lora.targets=[lm_head]")]
     run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *head)

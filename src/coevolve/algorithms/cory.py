@@ -5,8 +5,8 @@ swaps the roles. Deviations beyond those of ppo:
 
 1. The printed listing computes the observer's reward from the pioneer's answer; here it is scored on its own.
 2. Optimiser, value head, KL weight and reward statistics stay with the policy across an exchange. The released script
-   rebuilds all of them but the value head, and re-seeds, at every exchange; ``reset_every`` of the trainer does so, as
-   a control.
+   rebuilds all of them but the value head, and re-seeds, at every exchange; ``reset_every`` of the trainer does so
+   (the random numbers are those of sampling), as a control.
 3. Score scaling and normalisation are off: the paper does not mention them; the released script has both on
    (``rescale: normalise``).
 """

@@ -49,8 +49,8 @@ def hindsight(
     importance weight of a row with the bare prompt; 0 adds no such rows, which leaves ``marloo``. credit: an added row
     has that of its turn. clip, epochs, minibatch: as in ``magrpo``; added rows have no ratio per token to clip, their
     importance weight follows the policy. beta: weight of the KL to the start model, ``k2`` in the loss of the turns as
-    they were sampled. Raises ValueError for a play in which no role hears another, and if a policy spoke only after
-    hearing others, so that there is no bare prompt.
+    they were sampled. Raises ValueError for a play in which no role hears another, and if a policy, also a frozen one,
+    spoke only after hearing others, so that there is no bare prompt.
     """
     settings = {**locals(), "credit": credit_name(credit)}
     made = group_relative(

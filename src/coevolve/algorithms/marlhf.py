@@ -32,6 +32,7 @@ from coevolve.algorithms.magrpo import magrpo, mareinforce, maremax, marloo
 from coevolve.algorithms.ppo import a2c, ppo, reinforce_pp
 from coevolve.files import shown
 from coevolve.late import Tensor, torch
+from coevolve.maths import groups
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
 from coevolve.recipe.components import component
 from coevolve.settings import Count, CountFromZero, checked_call
@@ -70,10 +71,10 @@ def marlhf(
     responses, and a judge that plays a role or does not learn.
     """
     inner = _algorithm(agents)
-    if inner.follow is not None or not isinstance(inner.critic, bool):
+    if inner.follow is not None or not isinstance(inner.critic, bool) or inner.objective.together == "peers":
         raise ValueError(
-            "algorithm.agents: one whose policies learn in turn, or whose critics are other policies, cannot learn "
-            "from a judge yet; want one such as magrpo or ppo, or iac without critic"
+            "algorithm.agents: one whose policies learn in turn or from pairs of turns (madpo), or whose critics are "
+            "other policies, cannot learn from a judge yet; want one such as magrpo or ppo, or iac without critic"
         )
     loss = partial(_loss, loss=inner.objective.loss, pairs=pairs)
     agents_settings = {key: 0 if key == "resample" else value for key, value in inner.settings.items()}
@@ -135,6 +136,8 @@ def _advantage(
         raise ValueError(f"marlhf: the judge, policy {judge!r}, does not learn; give it other weights than frozen")
     read = lesson.batches[judge]
     assert read.value_BT is not None, "marlhf asked for value heads"
+    if bool((groups.size(read.peers_B) == 1).all()):
+        raise ValueError("marlhf: no problem has two joint responses to compare; set members to at least 2")
     score_B = read.value_BT[:, 0].float()
     score_E = torch.zeros(len(lesson.episodes)).index_copy(0, read.episode_B, score_B)
     agents = {

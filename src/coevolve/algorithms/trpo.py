@@ -39,8 +39,9 @@ def trpo(
 
     Its weight is doubled after a step that moved the policy by more than 1.5 times ``trust`` (nats per token), and
     halved after one of less than trust / 1.5 (PPO's adaptive KL penalty, arXiv 1707.06347, section 4). Other settings
-    are ``ppo``'s. Raises ValueError for a setting out of range, and for one optimiser step per batch, before which the
-    policy has not moved, so that the KL has no gradient.
+    are ``ppo``'s. Raises ValueError for a setting out of range, and without epochs or minibatch: before the first
+    optimiser step on a batch the policy has not moved, so that the KL has no gradient (as with a minibatch that is the
+    whole batch).
     """
     if not reused(epochs, minibatch):
         raise ValueError("algorithm: trpo's KL has no gradient in the first optimiser step on a batch; set epochs to "

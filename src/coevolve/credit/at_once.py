@@ -29,9 +29,15 @@ def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
                 f"{problem} has {len(episode.joints)} joint responses of {len(episode.turns)} turns; this credit is "
                 "for plays where all speak at once, once (play: rounds); team_return is for any"
             )
-        if heard := [turn.role for turn in episode.turns if any(isinstance(part, Turn) for part in turn.heard)]:
-            raise ValueError(f"{problem}: role {heard[0]!r} has heard another one; it is for play: rounds")
+        if heard := [turn.role for turn in episode.turns if _may_know(turn)]:
+            raise ValueError(f"{problem}: role {heard[0]!r} may have heard another one; it is for play: rounds")
     return [tuple(episode.turns) for episode in episodes]
+
+
+def _may_know(turn: Turn) -> bool:
+    """Return whether the turn's prompt may tell of another turn: it was shown one, or anything after another was made,
+    since a play may pass on as text what was said."""
+    return any(isinstance(part, Turn) for part in turn.heard) or bool(turn.asked and turn.heard)
 
 
 def groups_of(episodes: Sequence[Episode]) -> list[list[int]]:

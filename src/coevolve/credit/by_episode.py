@@ -31,20 +31,23 @@ def paid(episode: Episode) -> list[float]:
 
 def to_be_added(episode: Episode, rule: str) -> list[float]:
     """Return the rewards as ``paid`` does, for sums. Raises ValueError where a role's rewards do not add up: in several
-    joints that continue the same one, and for several turns of one joint, each of which is paid for all of it."""
-    places = [(joint.after, turn.role) for joint in episode.joints for turn in joint.turns]
-    if again := [role for (_, role), count in Counter(places).items() if count > 1]:
+    joints that continue the same one, for several turns of one joint, each of which is paid for all of it, and for a
+    turn that is scored in several joints, whose reward is their mean."""
+    scored = [(joint.after, turn) for joint in episode.joints for turn in joint.turns]
+    places, turns = Counter((after, turn.role) for after, turn in scored), Counter(id(turn) for _, turn in scored)
+    if again := [turn.role for after, turn in scored if places[after, turn.role] > 1 or turns[id(turn)] > 1]:
         raise ValueError(
             f"credit {rule}: problem {episode.problem.id!r}: role {again[0]!r} has several turns in one joint "
-            "response, or in joint responses that stand beside each other, whose rewards do not add up; it is for "
-            "plays of one at a time (chain, rounds, discussion); team_return is for any"
+            "response, or in joint responses that stand beside each other, or a turn in several of them, whose rewards "
+            "do not add up; it is for plays of one at a time (chain, rounds, discussion); team_return is for any"
         )
     return paid(episode)
 
 
 def joints_of(episode: Episode) -> Mapping[int, list[int]]:
     """Return id of a turn -> the positions of its joints or, if it was not scored, of the first later joint with a turn
-    that heard it, else of the next joint; [] if there is none."""
+    that heard it, else of the next joint with a turn sampled after it;
+    [] if there is none."""
     position = {id(turn): number for number, turn in enumerate(episode.turns)}
     found: dict[int, list[int]] = {key: [] for key in position}
     for number, joint in enumerate(episode.joints):
@@ -105,7 +108,7 @@ def to_go(gamma: Fraction = 1.0) -> Credit:
 
     If no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
     same expected gradient as team_sum and less variance: the observer's credit is r2 alone, the pioneer's r1 + r2. For
-    the same plays.
+    the same plays, and for turns one after the other (``chain``): in ``rounds`` the order of the roles would decide.
     """
 
     def credit(episode: Episode) -> list[float]:

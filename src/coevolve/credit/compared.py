@@ -34,8 +34,10 @@ def compared(*, by: str | Callable[..., Any]) -> Credit:
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
         cases = [_case(episode) for episode in episodes]
-        wins = [0.0] * len(episodes)
-        for group in groups_of(episodes):
+        wins, groups = [0.0] * len(episodes), groups_of(episodes)
+        if all(len(group) == 1 for group in groups):
+            raise ValueError("credit compared: no problem has two joint responses; set members to at least 2")
+        for group in groups:
             for one, other in itertools.combinations(group, 2):
                 better = _asked(compare, cases[one], cases[other])
                 wins[one] += better

@@ -20,7 +20,7 @@ def team_return(gamma: Fraction = 1.0) -> Credit:
     of joint j. With one continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is
     that of a tree. A turn of several joints gets their mean, so the number of its partners does not scale its gradient.
     A turn that was not scored gets the return of the first later joint with a turn that heard it, directly or through
-    others, else of the next joint scored after it, else 0.
+    others, else of the next joint with a turn sampled after it, else 0.
     """
     return along_joints(gamma, lambda role, joint: fmean(joint.by_role().values()))
 

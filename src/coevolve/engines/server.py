@@ -45,10 +45,10 @@ class ServerEngine(BaseEngine):
     policies in flight together.
 
     url: of a running server; without one, ``vllm serve`` is started for this team, and ended with it. start: further
-    flags for that, and ``devices``, the GPUs that it sees. folder: where weights are written, on a disk that the
-    server sees (None: a temporary folder). model: the server's name of its base model (None: the first one it lists).
-    seconds: the deadline of a start, of a publish and of a batch of turns. staleness: 1 samples a step while the one
-    before is learnt from (``interfaces.Engine``). Raises ValueError for a malformed url, for a url together with
+    flags for that, and ``devices``, the GPUs that it sees. folder: where weights are written, on a disk that the server
+    sees (None: a temporary folder). model: the server's name of its base model (None: the first one it lists). seconds:
+    the deadline of a start, of each request of a publish and of a batch of turns. staleness: 1 samples a step while the
+    one before is learnt from (``interfaces.Engine``). Raises ValueError for a malformed url, for a url together with
     ``start``, and for malformed devices.
     """
 
@@ -97,6 +97,7 @@ class ServerEngine(BaseEngine):
             check_started(team, self.start or {})
         self._revived = False
         self._kept_up(lambda: self._publish(news))
+        self._revived = False
 
     def context(self, policy: PolicyName) -> int:
         """Return the context length of a policy's model, or the server's ``max_model_len`` if that is smaller."""
@@ -170,7 +171,7 @@ class ServerEngine(BaseEngine):
 
     def _kept_up(self, work: Callable[[], T]) -> T:
         """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
-        restarted with all weights, at most once a step."""
+        restarted with all weights, at most once a publish and once a rollout."""
         try:
             return work()
         except OSError as error:
@@ -180,8 +181,8 @@ class ServerEngine(BaseEngine):
 
     def _revive(self, error: OSError) -> bool:
         """Restart the server if this engine started it and it died or is not healthy (``answers``), at most once a
-        step. Return False if it was not restarted; with staleness it never is, as the weights may be changing
-        meanwhile."""
+        publish or rollout. Return False if it was not restarted; with staleness it never is, as the weights may be
+        changing meanwhile."""
         if self.child is None or self.staleness or self._revived or answers(self.child, str(self.url)):
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)

@@ -56,9 +56,9 @@ def over_turns(
     """Return the lambda-return of every turn that has a value; the keys of all mappings are ``id(turn)``.
 
     G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}), where t + 1 is the role's turn in the joint that follows, the
-    mean over these where a tree has several; so G - V is GAE (arXiv 1506.02438). credit: the return R_t = r_t + gamma *
-    mean of R_{t+1}, so r_t need not be known, and with lam 1 G_t is R_t for any credit. A turn that was not scored, and
-    one that nothing follows, keeps its return.
+    mean over these where a tree has several (a turn that is part of that joint, too, does not follow itself); so G - V
+    is GAE (arXiv 1506.02438). credit: the return R_t = r_t + gamma * mean of R_{t+1}, so r_t need not be known, and
+    with lam 1 G_t is R_t for any credit. A turn that was not scored, and one that nothing follows, keeps its return.
     """
     after: dict[int, list[int]] = {}
     for number, joint in enumerate(episode.joints):
@@ -69,13 +69,14 @@ def over_turns(
         for turn in joint.turns:
             joints.setdefault(id(turn), []).append(number)
     beyond: dict[int, float] = {}  # G - R
-    for turn in reversed(episode.turns):
+    # From the end: a joint has a later number than the one it continues. A turn may be part of both.
+    for turn in sorted(episode.turns, key=lambda turn: joints.get(id(turn), [0])[0], reverse=True):
         if id(turn) not in value:
             continue
         of_joints = []
         for joint_number in joints.get(id(turn), ()):
             following = [t for k in after.get(joint_number, ()) for t in episode.joints[k].turns if t.role == turn.role]
-            known = [id(t) for t in following if id(t) in value]
+            known = [id(t) for t in following if id(t) in beyond]
             parts = [(1 - lam) * (value[t] - credit[t]) + lam * beyond[t] for t in known]
             of_joints.append(gamma * fmean(parts) if parts else 0.0)
         beyond[id(turn)] = fmean(of_joints) if of_joints else 0.0

@@ -23,9 +23,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from coevolve.faults import one_line
+from coevolve.files import read_json
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
 
@@ -46,9 +47,13 @@ def load_config(name: str) -> Any:
 
 
 def load_generation(name: str, config: Any) -> GenerationConfig:
-    """Return a model's generation config, or one made from its configuration if it has none."""
+    """Return a model's generation config, or one made from its configuration if it has none. Raises ValueError for a
+    broken file in a folder."""
+    where = resolve(name)
+    if isinstance(where, Path) and (where / GENERATION_CONFIG_NAME).is_file():
+        read_json(where / GENERATION_CONFIG_NAME)  # transformers takes a broken one for none
     try:
-        found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
+        found: GenerationConfig = GenerationConfig.from_pretrained(str(where))
     except OSError:  # it has none
         found = GenerationConfig.from_model_config(config)
     return found

@@ -79,12 +79,16 @@ def _package(name: str) -> tuple[Any, Opener]:
 @contextmanager
 def _tensorboard(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[Tracker]:
     writers: dict[Path, Any] = {}
+    reached: dict[Path, int] = {}
 
     def writer(folder: Path, step: int) -> Any:
-        if (
-            folder not in writers
-        ):  # created once the first step is known: entries of an interrupted run from this step on are purged
+        # Created once its first step is known: what an interrupted run logged from that step on is purged, and so is
+        # what is trained again after lost ranks.
+        if step < reached.get(folder, step):
+            writers.pop(folder).close()
+        if folder not in writers:
             writers[folder] = module.SummaryWriter(str(folder), purge_step=step)
+        reached[folder] = step
         return writers[folder]
 
     def numbers(step: int, values: Mapping[str, float]) -> None:

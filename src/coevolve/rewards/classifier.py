@@ -22,8 +22,8 @@ class Classifier:
     limit are truncated at the end, with one warning. A text without tokens (an empty one, if the tokenizer adds no
     special tokens) is read as a single EOS token, or a padding token if there is no EOS.
 
-    Raises ValueError if the checkpoint has no such class or does not say which one is positive, or if a text has no
-    tokens and the tokenizer has neither an EOS nor a padding token.
+    Raises ValueError if the checkpoint has no such class or does not say which one is positive, if the
+    tokenizer has neither a padding nor an EOS token.
     """
 
     def __init__(self, name: str, device: str = "auto", batch_size: int = 64, label: str | None = None) -> None:
@@ -41,7 +41,12 @@ class Classifier:
         self.limit = min(_positions(model) or _ENDLESS, self.tokenizer.model_max_length, _ENDLESS)
         eos, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
         self.nothing = pad if eos is None else eos
-        if self.nothing == pad:  # then the text is all padding, and decoders take position 0
+        if self.nothing is None:
+            raise ValueError(
+                f"reward model {name!r}: its tokenizer has neither a padding nor an end token; name an eos_token in "
+                "its tokenizer_config.json"
+            )
+        if model.config.model_type != "xlnet":  # which reads the last place; others count places from the first one
             self.tokenizer.padding_side = "right"
         self._told = False
         self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers mistypes these two
@@ -52,12 +57,6 @@ class Classifier:
         if not texts:
             return []
         ids = self.tokenizer(list(texts), truncation=True, max_length=self.limit)["input_ids"]
-        for text, tokens in zip(texts, ids, strict=True):
-            if not tokens and self.nothing is None:
-                raise ValueError(
-                    f"reward model {self.name!r}: the text {text!r} has no tokens, and the tokenizer no eos_token to "
-                    "read in its place; name one in its tokenizer_config.json"
-                )
         full = [text for text, tokens in zip(texts, ids, strict=True) if len(tokens) == self.limit]
         self._warn_of_cut(full, len(texts))
         ids = [tokens or [self.nothing] for tokens in ids]

@@ -9,7 +9,7 @@ The last number of a response counts, wherever it stands, and it is compared exa
   sign.
 - An en dash is a minus at the beginning of a line and after "=", ":", "*", "$" or an opening bracket; elsewhere it may
   denote a range.
-- "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
+- "$", "%" and units without digits are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
 - "a/b", also "\\frac{a}{b}", is one number, the fraction; it is no number if b is 0.
 - A mixed number, "3 1/2", is one number: a whole number, one blank, and a fraction of whole numbers between 0 and 1.
   "3 5/2" and "3 and 1/2" end in their fractions.

@@ -20,20 +20,20 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
 _LATIN = re.compile(r"[A-Za-z]")
 _BESIDE_LATIN = (
     "LATIN", "FEMININE", "MASCULINE", "MICRO", "CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH", "HANGUL",
-    "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN",
+    "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "MODIFIER LETTER TURNED COMMA",
+    "MODIFIER LETTER APOSTROPHE",
 )  # fmt: skip
 """First words of the names of letters that do not imitate Latin ones: of Latin, and of scripts that are written without
-blanks, or whose endings follow a Latin word without one."""
+blanks, or whose endings follow a Latin word without one, and what is written as an apostrophe (Hawaiʻi)."""
 
 
 def plain(text: str) -> str:
     """Return the text without padding.
 
-    Removed are invisible characters (zero-width ones, controls, marks on top of a mark) and words that mix Latin
-    letters with those of another alphabet, which imitate other words (``Pythоn`` with a Cyrillic letter; not
-    ``用Python编程``). Letters of another width or weight become plain
-    ones. Kept are at most four of the same letter or sign in a row, two blanks, three of line ends and blanks, and the
-    first 100 characters of a word.
+    Removed are invisible characters (zero-width ones, controls, more than two marks on a letter) and words that mix
+    Latin letters with those of another alphabet, which imitate other words (``Pythоn`` with a Cyrillic letter; not
+    ``用Python编程``). Letters of another width or weight become plain ones. Kept are at most four of the same letter or
+    sign in a row, two blanks, three of line ends and blanks, and the first 100 characters of a word.
     """
     if not text.isascii():
         text = _LETTERS.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
@@ -50,7 +50,7 @@ def _visible(text: str) -> str:
         if kind in ("Lu", "Ll") and (same := unicodedata.normalize("NFKC", letter)).isascii() and len(same) == 1:
             letter = same
         marks = marks + 1 if kind in ("Mn", "Me") else 0
-        if letter in "\n\r\t" or (kind not in _HIDDEN and marks < 2):
+        if letter in "\n\r\t" or (kind not in _HIDDEN and marks < 3):
             kept.append(letter)
     return "".join(kept)
 

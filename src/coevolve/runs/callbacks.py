@@ -51,7 +51,8 @@ class State:
 @dataclass
 class Control:
     """Flags that a callback may set. should_training_stop: end the training after this step, with a checkpoint that
-    --resume goes on from. should_save: write a checkpoint after this step."""
+    --resume goes on from; set before the first step, no step is made and no checkpoint. should_save: write a checkpoint
+    after this step."""
 
     should_training_stop: bool = False
     should_save: bool = False

@@ -38,6 +38,12 @@ _OWN = frozenset(
 """Files and folders that a run may have before it has finished a step."""
 
 
+def _hidden(name: str) -> bool:
+    """Return whether a file is what a command leaves beside its own, which stays where only visible files are removed:
+    a lock, or what was being written when it was killed."""
+    return durable.is_left_over(name) or (name.startswith(".") and name.endswith((lock.LOCK, ".png")))
+
+
 @dataclass(frozen=True)
 class RunDir:
     """The folder of one run."""
@@ -110,7 +116,7 @@ class RunDir:
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(f"{self.path} already holds a run; pass --resume to go on, or another output_dir")
         names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
-        if foreign := [name for name in names if name not in _OWN and not durable.is_left_over(name)]:
+        if foreign := [name for name in names if name not in _OWN and not _hidden(name)]:
             shown = ", ".join(map(repr, foreign[:3])) + (", ..." if len(foreign) > 3 else "")
             raise ValueError(f"output_dir: {self.path} holds {shown} and no run; choose an empty or a new folder")
 
@@ -148,6 +154,8 @@ class RunDir:
         for file, end in ((self.metrics, step), (self.episodes, step), (self.samples, step + 1)):
             kept = lines_before(file, end) if step else []
             durable.write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+        if not step:  # begins anew, and nothing is lost
+            (self.path / _SAVED).unlink(missing_ok=True)
 
     def sync(self) -> None:
         """Sync all lines to the disk, since a checkpoint relies on them."""

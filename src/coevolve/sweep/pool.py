@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,5 +128,7 @@ def _why(one: _Training) -> str | None:
         return None
     if code < 0:
         return f"killed by signal {-code} ({signal.strsignal(-code)})"
-    said = (one.recipe.output_dir / LOG).read_text("utf-8", "replace").split("\n")
+    said: list[str] = []
+    with suppress(OSError):  # its folder may be gone
+        said = (one.recipe.output_dir / LOG).read_text("utf-8", "replace").split("\n")
     return next((line for line in reversed(said) if line.strip()), f"exit code {code}")

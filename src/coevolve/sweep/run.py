@@ -50,7 +50,9 @@ def sweep(
             done = len(recipes) - len(unfinished(recipes))
             said = f"stopped with {done} of {len(recipes)} runs done; the same command goes on"
             raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
-    out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
+    # A callback may have ended a run before its first step.
+    begun = [one.output_dir for one in recipes if one.output_dir not in failed and RunDir(one.output_dir).lines]
+    out.print(table(begun))
     for run, why in failed.items():
         out.print(f"failed: {run / LOG}: {why}", soft_wrap=True)
     if failed:

@@ -174,7 +174,7 @@ def _answers(case: Case) -> dict[Role, str]:
 
 
 def _stopped(found: Grade) -> float:
-    by_itself = sum(verdict.kind in ("passed", "failed", "error") for verdict in found.verdicts)
+    by_itself = sum(verdict.kind in ("passed", "failed", "error", "skipped") for verdict in found.verdicts)
     return 1 - by_itself / len(found.verdicts) if found.verdicts else 0.0
 
 

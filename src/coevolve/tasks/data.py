@@ -108,7 +108,7 @@ def _row(where: str, text: str) -> Row:
 def check_text(row: Row, where: str) -> None:
     """Raise ValueError if a text of the row holds half a character."""
     try:
-        json.dumps(row, ensure_ascii=False, default=str).encode("utf-8")
+        json.dumps(row, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except UnicodeEncodeError as error:
         half = f"U+{ord(error.object[error.start]):04X}"
         raise ValueError(f"{where}: {half} is half a character, which no model can read; leave it out") from error

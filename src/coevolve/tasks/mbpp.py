@@ -8,6 +8,7 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+from coevolve.files import shown
 from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, check_tests, one_newline, splits
 from coevolve.tasks.coding_feedback import REPORT
@@ -65,8 +66,16 @@ def _all(config: str) -> list[Problem]:
     """Return the problems of the split "test" of this version."""
     name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
     rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
-    known = [row for row in rows if row.get("task_id") in _TEST_IDS]
-    return problems(sorted(known, key=lambda row: int(row["task_id"])), name)
+    ids = [_number(row, f"{name}, row {position}") for position, row in enumerate(rows)]
+    known = [(number, row) for number, row in zip(ids, rows, strict=True) if number in _TEST_IDS]
+    return problems([row for _, row in sorted(known, key=lambda one: one[0])], name)
+
+
+def _number(row: data.Row, where: str) -> int:
+    try:
+        return int(row["task_id"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: task_id is {shown(row.get('task_id'))}; want a whole number") from error
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from coevolve.files import shown
@@ -191,7 +192,7 @@ def _check_column(where: str, row: sources.Row, name: str, role: Role) -> None:
             f"{where}: no column {name!r}, which prompts.{role} names{near}; it has {', '.join(row) or 'none'}"
         )
     value = row[name]
-    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+    if not isinstance(value, str | Real) or (isinstance(value, Real) and not math.isfinite(value)):
         raise ValueError(
             f"{where}: column {name!r}, which prompts.{role} names, is {shown(value)}; want text or number"
         )

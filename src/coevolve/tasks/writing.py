@@ -195,15 +195,17 @@ def problems(
     """Return rows that are not ``flagged`` as problems, with ``text``, which prompts show, added to their columns.
 
     ``text`` is the given column without white space around it and without the suffix ``end``, cut to max_words words if
-    that is given. id: the column with a row's name. Raises ValueError as ``data.problems`` does, for a row without text
-    in the column, and if max_words is below 1.
+    that is given. id: the column with a row's name. Raises ValueError as ``data.problems`` does, for another row
+    without text in the column, and if max_words is below 1.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"task.max_words is {max_words}; want at least 1, or none")
 
     def read(row: data.Row) -> data.Row | None:
+        if row.get("flagged"):
+            return None
         text = data.text(row, column).strip().removesuffix(end).strip()
-        return None if row.get("flagged") else {**row, "text": first_words(text, max_words)}
+        return {**row, "text": first_words(text, max_words)}
 
     return data.problems(rows, where, read, id)
 

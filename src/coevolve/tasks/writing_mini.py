@@ -40,7 +40,8 @@ class WritingMini(Writing):
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
-    2. Prompts are those that ``coevolve-tiny`` was pre-trained on, "I can make this sentence ... longer:".
+    2. Prompts have the form of those that ``coevolve-tiny`` was pre-trained on, with another last word: "I can make
+       this sentence ... longer:".
     3. The reward of three or more writers is the mean of the pair reward over neighbours. The paper has two.
 
     Raises ValueError for fewer than two roles, one given twice or named ``writer``, an unknown band, a list of words

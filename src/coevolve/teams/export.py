@@ -200,7 +200,7 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
 
 def _loaded(source: Path, base: Base, spec: PolicySpec) -> str:
     """Load an adapter onto its base model; return its name there. Raises ValueError if it cannot be loaded."""
-    name = source.name
+    name = f"agent{len(base.peft.peft_config) if base.peft else 0}"  # PEFT takes few names: none with a dot
     base.add(name, spec.lora, 0)
     Weights(base, name).load(source)
     return name

@@ -22,8 +22,9 @@ NAMED = (*DEFINED, ast.ClassDef)
 def parse(code: str) -> ast.Module:
     """Parse code into a syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
 
-    A ``return`` outside of functions, which only Python's compiler would refuse, and a tree beyond ``DEEPEST`` or
-    ``LARGEST`` also raise it. The compiler is not used: some code makes it take all memory.
+    A ``return`` outside of functions, which only Python's compiler would refuse (with more that is not looked for), and
+    a tree beyond ``DEEPEST`` or ``LARGEST`` also raise it. The compiler is not used: some code makes it take all
+    memory.
     """
     try:
         with warnings.catch_warnings():
@@ -34,9 +35,13 @@ def parse(code: str) -> ast.Module:
     except (RecursionError, MemoryError) as error:
         raise ValueError("line 1: nested too deep") from error
     _check_size(tree)
-    for node in scope(tree.body):
-        if isinstance(node, ast.Return):
-            raise ValueError(f"line {node.lineno}: 'return' outside function")
+    bodies: list[Sequence[ast.AST]] = [tree.body]
+    while bodies:
+        for node in scope(bodies.pop()):
+            if isinstance(node, ast.Return):
+                raise ValueError(f"line {node.lineno}: 'return' outside function")
+            if isinstance(node, ast.ClassDef):
+                bodies.append(node.body)
     return tree
 
 

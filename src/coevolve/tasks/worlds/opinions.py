@@ -35,7 +35,7 @@ class Opinion:
 
 
 def openings(split: Split) -> list[str]:
-    """Return the openings of a split: sentences of 4-11 words broken off at their verb.
+    """Return the openings of a split: sentences of 5-10 words broken off at their verb.
 
     A subject in a place ("film on television") belongs to one split only, whatever the words around it.
     """
