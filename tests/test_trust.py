@@ -205,8 +205,12 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
     ]
 
 
-def test_the_key_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("linked", [True, False])
+def test_the_key_is_this_users_alone(linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a file system without hard links."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    if not linked:
+        monkeypatch.setattr(os, "link", lambda one, other: os.stat(tmp_path / "none"))
     first = signature.signature(tmp_path, "text", ({}, {}))
     key = tmp_path / "coevolve" / "key"
     assert key.stat().st_mode & 0o077 == 0

@@ -308,7 +308,9 @@ class Trainer:
         checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         place = RunDir(run.path.absolute())  # user code may change the working directory
-        identity = dict(recipe) if recipe is not None else self.identity()
+        # What an engine samples ahead is dropped at every checkpoint.
+        ahead = {"save_every": save_every} if self.ahead.staleness else {}
+        identity = dict(recipe) if recipe is not None else self.identity() | ahead
         run.check(self.steps, resume)  # before the lock, which is a file in the directory
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):

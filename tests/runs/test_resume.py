@@ -217,6 +217,15 @@ def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(micro_model, run):
     assert tree(run) == before
 
 
+def test_what_is_sampled_ahead_depends_on_when_checkpoints_are_written(tmp_path):
+    """So a run from Python with staleness goes on as often; one of a version that did not record it, at all."""
+    ahead = {"engine": {"staleness": 1}}
+    same_recipe(tmp_path, ahead, ahead | {"save_every": 7})
+    same_recipe(tmp_path, {"save_every": 20}, {"save_every": 7})
+    with pytest.raises(ValueError, match="save_every"):
+        same_recipe(tmp_path, ahead | {"save_every": 20}, ahead | {"save_every": 7})
+
+
 def test_only_a_finished_checkpoint_is_missed(tmp_path):
     """Neither one that a kill came before, nor one of a run that was deleted but for what no listing shows."""
     run = RunDir(tmp_path)

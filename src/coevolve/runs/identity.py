@@ -43,6 +43,8 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
         new = {key: value for key, value in new.items() if not key.startswith(f"{settings}.")}
     if "roles" not in there and "engine" not in there:  # from Python, by a version that did not record it
         new.pop("engine.staleness", None)
+    if "roles" not in there and "save_every" not in there:
+        new.pop("save_every", None)
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
         old, new = {name: 0} | old, {name: 0} | new
     if isinstance(old.get("cast"), list) and isinstance(new.get("cast"), list):  # of a run without a recipe

@@ -11,7 +11,6 @@ these files whose contents have changed; files that only lie elsewhere now count
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
@@ -150,6 +149,17 @@ def _checksum(file: str) -> str | None:
         return None
 
 
+def _put(beside: Path, file: Path) -> None:
+    """Move a finished file to its place, unless there is one, which another process was first to put there."""
+    try:
+        os.link(beside, file)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        if not file.exists():
+            beside.rename(file)
+
+
 def _key() -> bytes | None:
     """Return this user's key, which the first call makes; None if it cannot be made or read."""
     try:
@@ -161,8 +171,7 @@ def _key() -> bytes | None:
             try:
                 beside.touch(mode=0o600)
                 beside.write_bytes(secrets.token_bytes(_BYTES))
-                with contextlib.suppress(FileExistsError):  # another process was first: its key counts
-                    os.link(beside, file)
+                _put(beside, file)
             finally:
                 beside.unlink(missing_ok=True)
         key = file.read_bytes()
