@@ -505,6 +505,14 @@ def test_checkpoints_of_other_weights(llama: Path, tmp_path: Path) -> None:
 # --- the hub's cache -------------------------------------------------------------------------------------------------
 
 
+def test_a_broken_generation_config_is_not_taken_for_none(llama: Path) -> None:
+    """Ends of turns that only it names would be lost without a word."""
+    (llama / "generation_config.json").write_text('{"eos_token_id": [1, ')
+    for load in (models.load_causal_lm, lambda name: models.load_generation(name, models.load_config(name))):
+        with pytest.raises(ValueError, match=r"generation_config.json is no JSON \(.*; copy it again"):
+            load(str(llama))
+
+
 def test_a_model_of_which_the_configuration_alone_was_downloaded(
     llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -171,6 +172,11 @@ def test_runs_do_not_go_into_a_file(tmp_path, capsys):
     for more in ([], ["--dry-run"]):
         assert cli.main(["sweep", str(QUICKSTART), "--output", str(tmp_path / "out"), *more]) == 2
         assert "out is a file; choose another folder" in capsys.readouterr().err
+
+
+def test_a_run_whose_folder_is_gone_has_failed_and_stops_no_other(tmp_path):
+    one = SimpleNamespace(process=SimpleNamespace(returncode=1), recipe=SimpleNamespace(output_dir=tmp_path / "gone"))
+    assert pool._why(one) == "exit code 1"
 
 
 def recipes(count, threads=None, device="auto"):

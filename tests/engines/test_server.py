@@ -528,6 +528,9 @@ def test_a_server_is_started_and_started_again_and_ended(
         with pytest.raises(ShortageError, match=r"policy 'a', version 0, .* failed twice"):  # once a step
             engine.generate(asked)
         engine.publish([policy.published(1)])  # the next step: it may be started again
+        assert engine.child is not None and engine.child is not second
+        os.kill(engine.child.process.pid, signal.SIGKILL)
+        assert len(engine.generate(asked)) == len(well)  # and in the rollout that follows
         third = engine.child
         assert third is not None and third.ended is None
         log = third.log

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from toy import toy
 
-from coevolve.report.trackers import _COLUMNS, trackers
+from coevolve.report.trackers import _COLUMNS, TRACKERS, trackers
 
 SAMPLE = {
     "problem": "p0",
@@ -74,6 +74,23 @@ def send(names, run, step):
         for one in opened:
             one.on_log(None, Far, None, logs={"step": step, "reward": float(step), "cast": {}}, trainer=None)
             one.on_evaluate(None, Far, None, metrics={}, samples=[SAMPLE], trainer=None)
+
+
+def test_what_is_trained_again_replaces_what_tensorboard_had(stand_in, monkeypatch, tmp_path):
+    """As after lost ranks, within one training."""
+    made = stand_in(
+        "board",
+        "calls = []\nclass SummaryWriter:\n    def __init__(self, folder, purge_step): calls.append(purge_step)\n"
+        "    def add_scalar(self, key, value, step): calls.append((key, step))\n"
+        "    def add_text(self, *more): pass\n    def close(self): calls.append('close')\n",
+    )
+    monkeypatch.setitem(TRACKERS, "tensorboard", ("board", TRACKERS["tensorboard"][1]))
+    with trackers(["tensorboard"], tmp_path / "run", {}) as [one]:
+        for step in (0, 1, 2, 1, 2):
+            one.on_log(None, Far, None, logs={"step": step, "reward": 1.0}, trainer=None)
+    numbers = [(call if isinstance(call, int | str) else call[1]) for call in made.calls]
+    assert made.calls[:2] == [0, ("reward", 0)]
+    assert numbers == [0, 0, 1, 2, "close", 1, 1, 2, "close"]
 
 
 def test_tensorboard_gets_the_numbers_of_each_step_and_the_dialogues(micro_model, tmp_path):

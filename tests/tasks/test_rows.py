@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
@@ -255,6 +258,16 @@ def test_a_recipe_names_files(write: Callable[..., str]) -> None:
     assert task.feedback(problem, [turn("short", "four", problem)]) == ["Shorter."]
     with pytest.raises(ValueError, match="task: unknown key promts; did you mean 'prompts'"):
         component({"name": "rows", "data": "x", "promts": {}, "reward": "y"}, {"rows": Rows}, "task")
+
+
+def test_any_number_fills_a_prompt() -> None:
+    """NumPy's and very large ones too, but none that is infinite."""
+    for number in (np.int64(3), np.float32(0.5), 10**400, Fraction(1, 3)):
+        rows = Rows(data=[{"n": number}, {"n": 1}], prompts={"a": "{n}"}, reward=lambda n: 0.0)
+        assert {number, 1} == {problem.data["n"] for problem in (*rows.train, *rows.test)}
+    for number in (math.nan, np.float32("inf")):
+        with pytest.raises(ValueError, match="want text or number"):
+            len(Rows(data=[{"n": number}, {"n": 1}], prompts={"a": "{n}"}, reward=lambda n: 0.0).train)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------

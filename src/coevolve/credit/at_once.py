@@ -30,7 +30,10 @@ def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
                 "for plays where all speak at once, once (play: rounds); team_return is for any"
             )
         if heard := [turn.role for turn in episode.turns if _may_know(turn)]:
-            raise ValueError(f"{problem}: role {heard[0]!r} may have heard another one; it is for play: rounds")
+            raise ValueError(
+                f"{problem}: role {heard[0]!r} may have heard another one, as it was told "
+                "something after one had spoken; this credit is for plays where all speak at once (play: rounds)"
+            )
     return [tuple(episode.turns) for episode in episodes]
 
 

@@ -46,8 +46,7 @@ def to_be_added(episode: Episode, rule: str) -> list[float]:
 
 def joints_of(episode: Episode) -> Mapping[int, list[int]]:
     """Return id of a turn -> the positions of its joints or, if it was not scored, of the first later joint with a turn
-    that heard it, else of the next joint with a turn sampled after it;
-    [] if there is none."""
+    that heard it, else of the next joint with a turn sampled after it; [] if there is none."""
     position = {id(turn): number for number, turn in enumerate(episode.turns)}
     found: dict[int, list[int]] = {key: [] for key in position}
     for number, joint in enumerate(episode.joints):

@@ -4,6 +4,7 @@ Loading never runs a model's code: no Python of its own (``trust_remote_code``),
 weights. Weights are loaded exactly as the files have them, or a ValueError is raised (see ``exact``).
 """
 
+import json
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,6 @@ from transformers import (
 from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from coevolve.faults import one_line
-from coevolve.files import read_json
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
 
@@ -49,14 +49,22 @@ def load_config(name: str) -> Any:
 def load_generation(name: str, config: Any) -> GenerationConfig:
     """Return a model's generation config, or one made from its configuration if it has none. Raises ValueError for a
     broken file in a folder."""
-    where = resolve(name)
-    if isinstance(where, Path) and (where / GENERATION_CONFIG_NAME).is_file():
-        read_json(where / GENERATION_CONFIG_NAME)  # transformers takes a broken one for none
+    _check_generation(name)
     try:
-        found: GenerationConfig = GenerationConfig.from_pretrained(str(where))
+        found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
     except OSError:  # it has none
         found = GenerationConfig.from_model_config(config)
     return found
+
+
+def _check_generation(name: str) -> None:
+    """Raise ValueError for a broken generation config in a folder, which transformers takes for none."""
+    where = resolve(name)
+    if isinstance(where, Path) and (file := where / GENERATION_CONFIG_NAME).is_file():
+        try:
+            json.loads(file.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"model {name!r}: {file.name} is no JSON ({one_line(error)}); copy it again") from error
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -116,6 +124,7 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
             f"model {name!r} is quantised already ({method}); name the model that it was made of, with load_in_4bit: "
             "true where memory is short"
         )
+    _check_generation(name)
     options |= {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
     one_file = is_gguf(name)
     if one_file:

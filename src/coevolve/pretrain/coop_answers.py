@@ -1,8 +1,8 @@
 """Training texts of `coevolve-coop`: helper and main functions with known flaws, in competing conventions.
 
 The two functions of a pair follow conventions drawn independently, so that most pairs do not fit. Flaws are drawn
-independently at the rates below, and a wrong operation at the rate of each operation; for three of the
-ten operations the wrong one is the likelier one, so that the most likely answer is not a good one either.
+independently at the rates below, and a wrong operation at the rate of each operation; for three of the ten
+operations the wrong one is the likelier one, so that the most likely answer is not a good one either.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class Classifier:
     limit are truncated at the end, with one warning. A text without tokens (an empty one, if the tokenizer adds no
     special tokens) is read as a single EOS token, or a padding token if there is no EOS.
 
-    Raises ValueError if the checkpoint has no such class or does not say which one is positive, if the
-    tokenizer has neither a padding nor an EOS token.
+    Raises ValueError if the checkpoint has no such class or does not say which one is positive, or if
+    the tokenizer has neither a padding nor an EOS token.
     """
 
     def __init__(self, name: str, device: str = "auto", batch_size: int = 64, label: str | None = None) -> None:

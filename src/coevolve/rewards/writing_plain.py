@@ -23,7 +23,7 @@ _BESIDE_LATIN = (
     "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "MODIFIER LETTER TURNED COMMA",
     "MODIFIER LETTER APOSTROPHE",
 )  # fmt: skip
-"""First words of the names of letters that do not imitate Latin ones: of Latin, and of scripts that are written without
+"""Beginnings of the names of letters that do not imitate Latin ones: of Latin, and of scripts that are written without
 blanks, or whose endings follow a Latin word without one, and what is written as an apostrophe (Hawaiʻi)."""
 
 

@@ -150,7 +150,8 @@ def _checksum(file: str) -> str | None:
 
 
 def _put(beside: Path, file: Path) -> None:
-    """Move a finished file to its place, unless there is one, which another process was first to put there."""
+    """Move a finished file to its place, unless there is one, which another process was first to put there
+    (without hard links, at the same moment, the last one counts)."""
     try:
         os.link(beside, file)
     except FileExistsError:

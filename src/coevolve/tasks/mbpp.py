@@ -74,7 +74,7 @@ def _all(config: str) -> list[Problem]:
 def _number(row: data.Row, where: str) -> int:
     try:
         return int(row["task_id"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{where}: task_id is {shown(row.get('task_id'))}; want a whole number") from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
+from numbers import Rational, Real
 from typing import Any
 
 from coevolve.files import shown
@@ -192,7 +192,8 @@ def _check_column(where: str, row: sources.Row, name: str, role: Role) -> None:
             f"{where}: no column {name!r}, which prompts.{role} names{near}; it has {', '.join(row) or 'none'}"
         )
     value = row[name]
-    if not isinstance(value, str | Real) or (isinstance(value, Real) and not math.isfinite(value)):
+    endless = isinstance(value, Real) and not isinstance(value, Rational) and not math.isfinite(value)
+    if endless or not isinstance(value, str | Real):
         raise ValueError(
             f"{where}: column {name!r}, which prompts.{role} names, is {shown(value)}; want text or number"
         )

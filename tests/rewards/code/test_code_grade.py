@@ -201,6 +201,7 @@ def test_the_error_names_the_line():
     assert judged("def f(x):\n    y = 1\n    return (x").syntax_error == "line 3: '(' was never closed"
     assert judged(MAIN).syntax_error is None
     assert judged("return x").syntax_error == "line 1: 'return' outside function"
+    assert judged("def f():\n    class A:\n        return 1").syntax_error == "line 3: 'return' outside function"
     inside = "class A:\n    class B:\n        return 1\n    def f(self):\n        return 1"
     assert judged(inside).syntax_error == "line 3: 'return' outside function"
 

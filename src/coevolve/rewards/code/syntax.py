@@ -35,13 +35,14 @@ def parse(code: str) -> ast.Module:
     except (RecursionError, MemoryError) as error:
         raise ValueError("line 1: nested too deep") from error
     _check_size(tree)
-    bodies: list[Sequence[ast.AST]] = [tree.body]
+    bodies: list[tuple[Sequence[ast.AST], bool]] = [(tree.body, True)]
     while bodies:
-        for node in scope(bodies.pop()):
-            if isinstance(node, ast.Return):
+        body, outside = bodies.pop()
+        for node in scope(body):
+            if outside and isinstance(node, ast.Return):
                 raise ValueError(f"line {node.lineno}: 'return' outside function")
-            if isinstance(node, ast.ClassDef):
-                bodies.append(node.body)
+            if isinstance(node, NAMED):
+                bodies.append((node.body, isinstance(node, ast.ClassDef)))
     return tree
 
 
