@@ -308,9 +308,7 @@ class Trainer:
         checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         place = RunDir(run.path.absolute())  # user code may change the working directory
-        # What an engine samples ahead is dropped at every checkpoint.
-        ahead = {"save_every": save_every} if self.ahead.staleness else {}
-        identity = dict(recipe) if recipe is not None else self.identity() | ahead
+        identity = dict(recipe) if recipe is not None else self.identity(save_every)
         run.check(self.steps, resume)  # before the lock, which is a file in the directory
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
@@ -427,9 +425,11 @@ class Trainer:
         """Return each policy's tokenizer."""
         return {name: policy.tokenizer for name, policy in self.policies.items()}
 
-    def identity(self) -> dict[str, Any]:
-        """Return the settings that identify this training, for a run without a recipe."""
-        return {
+    def identity(self, save_every: int | None = None) -> dict[str, Any]:
+        """Return the settings that identify this training, for a run without a recipe. save_every: of the run."""
+        # What an engine samples ahead is dropped at every checkpoint.
+        ahead = {"save_every": save_every} if self.ahead.staleness else {}
+        return ahead | {
             "task": type(self.task).__name__,
             "task_settings": component_settings(task=self.task)["task"],
             "problems": len(self.task.train),
