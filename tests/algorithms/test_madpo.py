@@ -184,5 +184,5 @@ def test_what_it_is_not_for():
         ValueError, match="madpo: problem 'p' has 2 joint responses of 2 turns; want one joint response"
     ):
         learnt(madpo(), twice, [0.5, -0.5])
-    with pytest.raises(ValueError, match="every turn is alone in its group"):
+    with pytest.raises(ValueError, match="madpo: no problem has two joint responses to compare; set members"):
         learnt(madpo(), pairs()[:1], [0.5])

@@ -96,13 +96,16 @@ def _advantage(
 
 
 def check_joint(episodes: Sequence[Episode], rule: str) -> None:
-    """Raise ValueError, naming the rule, unless every episode is one joint response of all its turns."""
+    """Raise ValueError, naming the rule, unless every episode is one joint response of all its turns, and some problem
+    has two of them."""
     for episode in episodes:
         if len(episode.joints) != 1 or len(episode.turns) != len(episode.joints[0].turns):
             raise ValueError(
                 f"{rule}: problem {episode.problem.id!r} has {len(episode.joints)} joint responses of "
                 f"{len(episode.turns)} turns; want one joint response of all turns (play: rounds or chain), and members"
             )
+    if len({episode.problem.id for episode in episodes}) == len(episodes):
+        raise ValueError(f"{rule}: no problem has two joint responses to compare; set members to at least 2")
 
 
 def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:

@@ -32,7 +32,6 @@ from coevolve.algorithms.magrpo import magrpo, mareinforce, maremax, marloo
 from coevolve.algorithms.ppo import a2c, ppo, reinforce_pp
 from coevolve.files import shown
 from coevolve.late import Tensor, torch
-from coevolve.maths import groups
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
 from coevolve.recipe.components import component
 from coevolve.settings import Count, CountFromZero, checked_call
@@ -136,8 +135,6 @@ def _advantage(
         raise ValueError(f"marlhf: the judge, policy {judge!r}, does not learn; give it other weights than frozen")
     read = lesson.batches[judge]
     assert read.value_BT is not None, "marlhf asked for value heads"
-    if bool((groups.size(read.peers_B) == 1).all()):
-        raise ValueError("marlhf: no problem has two joint responses to compare; set members to at least 2")
     score_B = read.value_BT[:, 0].float()
     score_E = torch.zeros(len(lesson.episodes)).index_copy(0, read.episode_B, score_B)
     agents = {
