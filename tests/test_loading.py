@@ -505,12 +505,34 @@ def test_checkpoints_of_other_weights(llama: Path, tmp_path: Path) -> None:
 # --- the hub's cache -------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_generation_config_is_not_taken_for_none(llama: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"eos_token_id": [1, ', "Expecting value at column 22; want a JSON object"),
+        (b'[{"eos_token_id": 1}]', "a list; want a JSON object"),
+        (b"[" * 5000, "nested too deeply"),
+        ('{"eos_token_id": 1}'.encode("utf-32-be")[:-1], "want a JSON object"),
+        ('{"eos_token_id": 1}'.encode("utf-16"), r"is not UTF-8 text \(line 1, byte 0x"),
+        ('{"eos_token_id": 1}'.encode("utf-8-sig"), "begins with a byte order mark; save it as UTF-8 without one"),
+        (b'{"eos_token_id": [1, "</s>"]}', r"eos_token_id is \[1, '</s>'\]; want a token's id or a list of ids"),
+        (b'{"eos_token_id": true}', "eos_token_id is True"),
+    ],
+)
+def test_a_broken_generation_config_is_not_taken_for_none(llama: Path, content: bytes, says: str) -> None:
     """Ends of turns that only it names would be lost without a word."""
-    (llama / "generation_config.json").write_text('{"eos_token_id": [1, ')
+    (llama / "generation_config.json").write_bytes(content)
     for load in (models.load_causal_lm, lambda name: models.load_generation(name, models.load_config(name))):
-        with pytest.raises(ValueError, match=r"generation_config.json is no JSON \(.*; copy it again"):
+        with pytest.raises(ValueError, match=rf"generation_config.json.*{says}.*; mend that file, or copy it again"):
             load(str(llama))
+
+
+def test_a_generation_config_that_transformers_cannot_read(llama: Path) -> None:
+    (llama / "generation_config.json").write_text('{"eos_token_id": [1, 2], "watermarking_config": 3}')
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        models.load_generation(str(llama), models.load_config(str(llama)))
+    (llama / "generation_config.json").write_text('{"eos_token_id": [1, 2], "top_k": null}')
+    found = models.load_generation(str(llama), models.load_config(str(llama)))
+    assert found.eos_token_id == [1, 2]
 
 
 def test_a_model_of_which_the_configuration_alone_was_downloaded(

@@ -4,8 +4,8 @@ Loading never runs a model's code: no Python of its own (``trust_remote_code``),
 weights. Weights are loaded exactly as the files have them, or a ValueError is raised (see ``exact``).
 """
 
-import json
 import string
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from transformers import (
 from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from coevolve.faults import one_line
+from coevolve.files import read_json, shown
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
 
@@ -54,17 +55,24 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
         found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
     except OSError:  # it has none
         found = GenerationConfig.from_model_config(config)
+    except Exception as error:  # a library may raise anything for a value that it does not know
+        raise _unusable(name, error) from error
     return found
 
 
 def _check_generation(name: str) -> None:
     """Raise ValueError for a broken generation config in a folder, which transformers takes for none."""
     where = resolve(name)
-    if isinstance(where, Path) and (file := where / GENERATION_CONFIG_NAME).is_file():
-        try:
-            json.loads(file.read_bytes())
-        except ValueError as error:
-            raise ValueError(f"model {name!r}: {file.name} is no JSON ({one_line(error)}); copy it again") from error
+    if not isinstance(where, Path) or not (file := where / GENERATION_CONFIG_NAME).is_file():
+        return
+    try:
+        ends = read_json(file).get("eos_token_id")
+        if file.read_bytes().startswith(BOM_UTF8):  # transformers does not skip it
+            raise ValueError(f"{file} begins with a byte order mark; save it as UTF-8 without one")
+        if not all(type(end) is int for end in (ends if isinstance(ends, list) else [ends]) if end is not None):
+            raise ValueError(f"{file}: eos_token_id is {shown(ends)}; want a token's id or a list of ids")
+    except ValueError as error:
+        raise ValueError(f"model {name!r}: {error}; mend that file, or copy it again") from error
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
