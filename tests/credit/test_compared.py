@@ -49,7 +49,7 @@ def test_without_bounds_better_is_better():
 
 def test_one_member_has_nothing_to_be_compared_with():
     alone = [*said(("a", "b")), *said(("a", "b"), problem="q")]
-    with pytest.raises(ValueError, match="credit compared: no problem has two joint responses; set members to at leas"):
+    with pytest.raises(ValueError, match="credit compared: no problem has two joint responses to compare; set mem"):
         compared(by=longer)(alone, no_reward)
 
 

@@ -142,6 +142,7 @@ def test_a_critic_plays_no_role(recipe):
         ("cast={name: exchange, eta: 1}", "cast: unknown key eta; eta is a setting of an algorithm: algorithm.eta"),
         ("algorithm.beta=1", "algorithm: unknown key beta; did you mean 'eta'?"),
         ("algorithm={name: magrpo, betas: 1}", "policies.NAME.betas for one; or did you mean 'beta'?; known"),
+        ("play={name: best_of, n: 1, k: 2, keep_last: 3}", r"keep_last, with nothing before it; known: feedback, k, n"),
         ("task={name: arithmetic, judge: last-number}", "task: unknown key judge; known"),  # of other tasks
         (
             "engine={name: local, dtype: bfloat16}",

@@ -86,11 +86,11 @@ def test_what_is_trained_again_replaces_what_tensorboard_had(stand_in, monkeypat
     )
     monkeypatch.setitem(TRACKERS, "tensorboard", ("board", TRACKERS["tensorboard"][1]))
     with trackers(["tensorboard"], tmp_path / "run", {}) as [one]:
-        for step in (0, 1, 2, 1, 2):
+        for step in (0, 1, 2, 1, 2, 2):
             one.on_log(None, Far, None, logs={"step": step, "reward": 1.0}, trainer=None)
     numbers = [(call if isinstance(call, int | str) else call[1]) for call in made.calls]
     assert made.calls[:2] == [0, ("reward", 0)]
-    assert numbers == [0, 0, 1, 2, "close", 1, 1, 2, "close"]
+    assert numbers == [0, 0, 1, 2, "close", 1, 1, 2, "close", 2, 2, "close"]
 
 
 def test_tensorboard_gets_the_numbers_of_each_step_and_the_dialogues(micro_model, tmp_path):

@@ -253,6 +253,17 @@ def test_what_a_turn_was_stopped_for_is_found_once(task: HumanEval, monkeypatch:
     assert len(ran) == 3
 
 
+def test_a_test_that_was_not_run_says_nothing_of_being_stopped(
+    task: HumanEval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stop_at_failure, as a share of the tests that ran."""
+    for number, (kinds, stopped) in enumerate([(["crashed", "skipped"], 1.0), (["passed", "failed", "skipped"], 0.0)]):
+        verdicts = tuple(Verdict(kind, f"assert {place}") for place, kind in enumerate(kinds))
+        monkeypatch.setattr(Worker, "run", lambda *asked, verdicts=verdicts: verdicts)
+        case = said(task.train[0], coder=f"def squares(n):\n    return [{number}, n]")  # in no other test
+        assert task.parts([case])[0]["stopped"] == stopped
+
+
 def test_a_batch_that_does_nothing_but_harm(task: HumanEval) -> None:
     problem = task.train[0]
     harm = ["    import os\n    os._exit(0)", "    while True:\n        pass", "    return squares(n) * 10**9"]

@@ -49,11 +49,12 @@ def test_where_problems_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bounds_are_of_ids_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, *(MBPP | {"task_id": id} for id in (14, 600, 11, 13, 12)))
     assert [problem.id for problem in Mbpp(train=(1, 4), test=(0, 1)).train] == ["12", "13", "14"]
-    serve(monkeypatch, *(MBPP | {"task_id": id} for id in ("14", "600", "11")))
+    serve(monkeypatch, *(MBPP | {"task_id": id} for id in ("14", 600.0, "11")))
     assert [problem.id for problem in Mbpp(train=(0, 1), test=(1, 2)).test] == ["14"]
-    serve(monkeypatch, MBPP, MBPP | {"task_id": None})
-    with pytest.raises(ValueError, match="mbpp_sanitized, row 1: task_id is None; want a whole number"):
-        len(Mbpp(train=(0, 1), test=(0, 1)).train)
+    for wrong in (None, 11.5, True, "eleven"):
+        serve(monkeypatch, MBPP, MBPP | {"task_id": wrong})
+        with pytest.raises(ValueError, match=f"mbpp_sanitized, row 1: task_id is {wrong!r}; want a whole number"):
+            len(Mbpp(train=(0, 1), test=(0, 1)).train)
 
 
 def test_a_problem_holds_its_row_and_what_was_read_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

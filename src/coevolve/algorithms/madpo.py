@@ -25,6 +25,7 @@ from typing import Literal
 from coevolve.algorithms.advantages import against_peers
 from coevolve.algorithms.baselines import BASELINES, SCALES, check_peers
 from coevolve.credit import CreditSpec, credit_name, credit_of
+from coevolve.credit.at_once import check_compared
 from coevolve.late import Tensor, torch
 from coevolve.maths.groups import group_max
 from coevolve.maths.loss_aggregation import TINY
@@ -51,7 +52,7 @@ def madpo(
     many pairs per problem, those of the largest difference in credit; None: all that differ. reference: whether
     likelihoods are relative to the start model's. credit: the rule by whose values responses are preferred. minibatch:
     turns per optimiser step, whole groups; None: all.
-    Raises ValueError for a play of several joint responses, and where every turn is alone in its group.
+    Raises ValueError for a play of several joint responses, and for one member.
     """
     settings = {**locals(), "credit": credit_name(credit)}
     loss = partial(_preference, beta=beta, pairs=pairs, reference=reference)
@@ -104,8 +105,7 @@ def check_joint(episodes: Sequence[Episode], rule: str) -> None:
                 f"{rule}: problem {episode.problem.id!r} has {len(episode.joints)} joint responses of "
                 f"{len(episode.turns)} turns; want one joint response of all turns (play: rounds or chain), and members"
             )
-    if len({episode.problem.id for episode in episodes}) == len(episodes):
-        raise ValueError(f"{rule}: no problem has two joint responses to compare; set members to at least 2")
+    check_compared(episodes, rule)
 
 
 def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:

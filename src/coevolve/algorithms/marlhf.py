@@ -67,7 +67,8 @@ def marlhf(
     (``magrpo``, ``{name: ppo, eta: 0.02}``) or an ``Algorithm``. Its credit, the mean over the turns of a response, is
     what responses are compared by: the task's reward, or ``{name: compared, by: file.py:name}``. warmup: number of
     first steps in which only the judge learns. pairs: as in ``madpo``. Raises ValueError for a play of several joint
-    responses, and a judge that plays a role or does not learn.
+    responses, one member, agents that learn in turn, from pairs or with other critics, and a judge that plays a role or
+    does not learn.
     """
     inner = _algorithm(agents)
     if inner.follow is not None or not isinstance(inner.critic, bool) or inner.objective.together == "peers":

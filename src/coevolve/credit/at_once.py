@@ -32,7 +32,8 @@ def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
         if heard := [turn.role for turn in episode.turns if _may_know(turn)]:
             raise ValueError(
                 f"{problem}: role {heard[0]!r} may have heard another one, as it was told "
-                "something after one had spoken; this credit is for plays where all speak at once (play: rounds)"
+                "something after one had spoken; this credit is for plays where all speak at once (play: rounds, or "
+                "a single together(...))"
             )
     return [tuple(episode.turns) for episode in episodes]
 
@@ -49,6 +50,12 @@ def groups_of(episodes: Sequence[Episode]) -> list[list[int]]:
     for number, episode in enumerate(episodes):
         found.setdefault(episode.problem.id, []).append(number)
     return list(found.values())
+
+
+def check_compared(episodes: Sequence[Episode], rule: str) -> None:
+    """Raise ValueError, naming the rule, unless some problem has two episodes, which can be compared."""
+    if len(groups_of(episodes)) == len(episodes):
+        raise ValueError(f"{rule}: no problem has two joint responses to compare; set members to at least 2")
 
 
 def paid(episode: Episode) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from coevolve.credit.at_once import groups_of
+from coevolve.credit.at_once import check_compared, groups_of
 from coevolve.files import shown
 from coevolve.recipe.components import from_file
 from coevolve.settings import checked_call
@@ -26,17 +26,16 @@ def compared(*, by: str | Callable[..., Any]) -> Credit:
     second map each role to its last text; above 0 the first is better, below 0 the second, 0 is a tie. Every pair is
     compared in both orders, G (G - 1) calls for G members, and the answers must agree. For ``madpo``, and algorithms
     that use only the order. For plays of one joint response, with at least two ``members``. Raises ValueError, in one
-    line, for a comparator that contradicts itself or returns no number, and for another play.
+    line, for a comparator that contradicts itself or returns no number, for one member, and for another play.
     """
     compare = from_file(by, (), "algorithm.credit.by") if isinstance(by, str) else by
     if not callable(compare):
         raise ValueError(f"algorithm.credit: by is {shown(by)}; want a function (problem, first, second) -> number")
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
+        check_compared(episodes, "credit compared")
         cases = [_case(episode) for episode in episodes]
         wins, groups = [0.0] * len(episodes), groups_of(episodes)
-        if all(len(group) == 1 for group in groups):
-            raise ValueError("credit compared: no problem has two joint responses; set members to at least 2")
         for group in groups:
             for one, other in itertools.combinations(group, 2):
                 better = _asked(compare, cases[one], cases[other])

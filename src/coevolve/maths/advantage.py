@@ -56,9 +56,10 @@ def over_turns(
     """Return the lambda-return of every turn that has a value; the keys of all mappings are ``id(turn)``.
 
     G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}), where t + 1 is the role's turn in the joint that follows, the
-    mean over these where a tree has several (a turn that is part of that joint, too, does not follow itself); so G - V
-    is GAE (arXiv 1506.02438). credit: the return R_t = r_t + gamma * mean of R_{t+1}, so r_t need not be known, and
-    with lam 1 G_t is R_t for any credit. A turn that was not scored, and one that nothing follows, keeps its return.
+    mean over these where a tree has several (a turn that is part of that joint or of an earlier one, too, does not
+    follow); so G - V is GAE (arXiv 1506.02438). credit: the return R_t = r_t + gamma * mean of R_{t+1}, so r_t need not
+    be known, and with lam 1 G_t is R_t for any credit. A turn that was not scored, and one that nothing follows, keeps
+    its return.
     """
     after: dict[int, list[int]] = {}
     for number, joint in enumerate(episode.joints):

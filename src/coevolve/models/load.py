@@ -55,13 +55,15 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
         found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
     except OSError:  # it has none
         found = GenerationConfig.from_model_config(config)
-    except Exception as error:  # a library may raise anything for a value that it does not know
-        raise _unusable(name, error) from error
+    except (AttributeError, TypeError, ValueError) as error:  # a value that it does not know
+        why = f"{GENERATION_CONFIG_NAME} cannot be read ({one_line(error)[:240]}); mend that file, or copy it again"
+        raise ValueError(f"model {name!r}: {why}") from error
     return found
 
 
 def _check_generation(name: str) -> None:
-    """Raise ValueError for a broken generation config in a folder, which transformers takes for none."""
+    """Raise ValueError for a broken generation config in a folder: transformers takes a file that it cannot read for
+    none, without a word."""
     where = resolve(name)
     if not isinstance(where, Path) or not (file := where / GENERATION_CONFIG_NAME).is_file():
         return
@@ -132,7 +134,8 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
             f"model {name!r} is quantised already ({method}); name the model that it was made of, with load_in_4bit: "
             "true where memory is short"
         )
-    _check_generation(name)
+    if auto is AutoModelForCausalLM:
+        _check_generation(name)
     options |= {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
     one_file = is_gguf(name)
     if one_file:

@@ -375,7 +375,7 @@ def _elsewhere(word: str, known: Sequence[str], places: Mapping[str, str]) -> st
     """Return where a key belongs, and the known key that begins as it does, if any; empty if it belongs nowhere."""
     if word not in places:
         return ""
-    alike = [key for key in known if key.startswith(word) or word.startswith(key)]
+    alike = [key for key in known if min(len(key), len(word)) > 2 and (key.startswith(word) or word.startswith(key))]
     return f"; {word} is a setting of {places[word]}" + "".join(f"; or did you mean {key!r}?" for key in alike[:1])
 
 

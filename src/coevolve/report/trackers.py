@@ -84,7 +84,7 @@ def _tensorboard(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[
     def writer(folder: Path, step: int) -> Any:
         # Created once its first step is known: what an interrupted run logged from that step on is purged, and so is
         # what is trained again after lost ranks.
-        if step < reached.get(folder, step):
+        if folder in reached and step <= reached[folder]:
             writers.pop(folder).close()
         if folder not in writers:
             writers[folder] = module.SummaryWriter(str(folder), purge_step=step)
@@ -92,8 +92,9 @@ def _tensorboard(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[
         return writers[folder]
 
     def numbers(step: int, values: Mapping[str, float]) -> None:
+        board = writer(run / "tensorboard", step)
         for key, value in values.items():
-            writer(run / "tensorboard", step).add_scalar(key, value, step)
+            board.add_scalar(key, value, step)
 
     def table(step: int, rows: list[list[Any]]) -> None:
         # A folder of its own: the table after n steps and the numbers of step n, counted from 0, are both logged at n.

@@ -137,7 +137,6 @@ class RunDir:
         self.check_free()
         durable.make_folder(self.path)
         lock.sweep_up(self.path)
-        (self.path / _SAVED).unlink(missing_ok=True)  # of a run that was deleted but for it
         self.truncate(0)
         return 0
 
@@ -154,7 +153,7 @@ class RunDir:
         for file, end in ((self.metrics, step), (self.episodes, step), (self.samples, step + 1)):
             kept = lines_before(file, end) if step else []
             durable.write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
-        if not step:  # begins anew, and nothing is lost
+        if not step:  # begins anew, and nothing is lost; or a run was deleted but for this file
             (self.path / _SAVED).unlink(missing_ok=True)
 
     def sync(self) -> None:

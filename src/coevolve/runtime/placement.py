@@ -71,7 +71,7 @@ class _Threads:
     """The numbers of threads in this process.
 
     ours: PyTorch's, as last set here. before: PyTorch's before that, by its default or as the calling program set it.
-    given: whether a team's ``threads`` set it. products: those of the compiled loops, for large products only.
+    given: whether a team's ``threads`` set it. products: those for one large operation beside the compiled loops.
     """
 
     ours: int | None = None
@@ -86,8 +86,8 @@ _threads = _Threads()
 def use_threads(threads: int | None, one: bool) -> None:
     """Have PyTorch compute with this number of threads in this process.
 
-    None: with one thread if a backend wants that (``one``), which then splits its large products over the number of
-    threads that there were before; else with that number itself."""
+    None: with one thread if a backend wants that (``one``), which then divides its large operations among the number
+    of threads that there were before; else with that number itself."""
     if (now := torch.get_num_threads()) != _threads.ours:  # not set here yet, or set by the program since
         _threads.before = now
     if threads is not None or one:
@@ -100,7 +100,7 @@ def use_threads(threads: int | None, one: bool) -> None:
 
 def use_one_thread() -> None:
     """Have PyTorch compute with one thread, as compiled loops want it; if a team's ``threads`` set the number, their
-    large products get one thread, too."""
+    large operations get one thread, too."""
     given = _threads.given
     use_threads(None, one=True)
     if given:
@@ -108,14 +108,15 @@ def use_one_thread() -> None:
 
 
 def product_threads() -> int:
-    """Return the number of threads for a large product, or attention over many tokens, of the compiled loops; the
-    results do not depend on it."""
+    """Return the number of threads for one large operation, a product or attention over many tokens, beside the
+    compiled loops; the results do not depend on it."""
     return _threads.products
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The numbers of threads of a process. pytorch: for PyTorch. products: for large products of the compiled loops."""
+    """The numbers of threads of a process. pytorch: for PyTorch. products: for one large operation beside the compiled
+    loops."""
 
     pytorch: int
     products: int

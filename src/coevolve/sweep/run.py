@@ -52,12 +52,14 @@ def sweep(
             raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     # A callback may have ended a run before its first step.
     begun = [one.output_dir for one in recipes if one.output_dir not in failed and RunDir(one.output_dir).lines]
-    out.print(table(begun))
+    if begun:
+        out.print(table(begun))
     for run, why in failed.items():
         out.print(f"failed: {run / LOG}: {why}", soft_wrap=True)
     if failed:
         raise ChildProcessError(f"{len(failed)} of {len(recipes)} runs failed; the same command tries them again")
-    out.print(f"coevolve report {folder} -o {folder / 'report.html'}", soft_wrap=True)
+    if begun:
+        out.print(f"coevolve report {folder} -o {folder / 'report.html'}", soft_wrap=True)
     return [one.output_dir for one in recipes]
 
 

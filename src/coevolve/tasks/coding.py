@@ -174,8 +174,8 @@ def _answers(case: Case) -> dict[Role, str]:
 
 
 def _stopped(found: Grade) -> float:
-    by_itself = sum(verdict.kind in ("passed", "failed", "error", "skipped") for verdict in found.verdicts)
-    return 1 - by_itself / len(found.verdicts) if found.verdicts else 0.0
+    ran = [verdict.kind for verdict in found.verdicts if verdict.kind != "skipped"]
+    return sum(kind not in ("passed", "failed", "error") for kind in ran) / len(ran) if ran else 0.0
 
 
 def _mode(name: str) -> Mode:

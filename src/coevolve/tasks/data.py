@@ -106,7 +106,8 @@ def _row(where: str, text: str) -> Row:
 
 
 def check_text(row: Row, where: str) -> None:
-    """Raise ValueError if a text of the row holds half a character."""
+    """Raise ValueError if a text of the row holds half a character. What lies under keys that JSON has not, such as
+    tuples, is not looked at."""
     try:
         json.dumps(row, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except UnicodeEncodeError as error:

@@ -204,6 +204,7 @@ def test_the_error_names_the_line():
     assert judged("def f():\n    class A:\n        return 1").syntax_error == "line 3: 'return' outside function"
     inside = "class A:\n    class B:\n        return 1\n    def f(self):\n        return 1"
     assert judged(inside).syntax_error == "line 3: 'return' outside function"
+    assert judged("class A:\n    return 1\nclass B:\n    return 2").syntax_error.startswith("line 2: ")
 
 
 def test_wrong_keys():

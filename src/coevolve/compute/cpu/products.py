@@ -33,15 +33,17 @@ _PIECE = 384
 not depend on the number of threads, or results would."""
 
 
-def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W' + b without gradient. Large products of bfloat16 are divided among threads."""
-    if x.dtype == weight.dtype == torch.bfloat16 and _large(x, weight):
-        return _in_pieces(x, weight.t(), x.dtype, bias)
-    return _product(x, weight, bias) if available(x.dtype) else functional.linear(x, weight, bias)
+def times(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W' without gradient. Large products of bfloat16 are divided among threads."""
+    if x.dtype == weight.dtype == torch.bfloat16 and _large(_rows(x), weight.numel()):
+        return _in_pieces(x, weight.t(), x.dtype)
+    return _product(x, weight) if available(x.dtype) else functional.linear(x, weight)
 
 
 def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
-    """Return a' b without gradient, [O, I]."""
+    """Return a' b without gradient, [O, I]. Large products of bfloat16 are divided among threads."""
+    if a_NO.dtype == b_NI.dtype == torch.bfloat16 and _large(len(a_NO), a_NO.shape[1] * b_NI.shape[1]):
+        return _in_pieces(a_NO.t(), b_NI, a_NO.dtype)
     if a_NO.dtype != torch.float32 or not available(torch.float32):
         return a_NO.t() @ b_NI
     a_NO, b_NI = a_NO.contiguous(), b_NI.contiguous()
@@ -56,7 +58,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = _rows(x)
     if x.dtype == weight.dtype == torch.bfloat16:
         wide = multiplied_in(x.dtype, x.device, rows)
-        if wide == torch.float32 or _large(x, weight):
+        if wide == torch.float32 or _large(rows, weight.numel()):
             divided: Tensor = _Divided.apply(x, weight, bias, wide)  # type: ignore[no-untyped-call]
             return divided
     if rows < _FEW_ROWS or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
@@ -71,9 +73,9 @@ def _rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
 
 
-def _large(x: Tensor, weight: Tensor) -> bool:
-    """Return whether a product is worth two threads, whether or not there are two."""
-    return _rows(x) >= _FEW_ROWS and weight.numel() >= 2 * threads.SHARE
+def _large(rows: int, weights: int) -> bool:
+    """Return whether a product, or the gradient of its weights, is worth two threads, whether or not there are two."""
+    return rows >= _FEW_ROWS and weights >= 2 * threads.SHARE
 
 
 def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) -> Tensor:

@@ -37,7 +37,7 @@ def parse(code: str) -> ast.Module:
     _check_size(tree)
     bodies: list[tuple[Sequence[ast.AST], bool]] = [(tree.body, True)]
     while bodies:
-        body, outside = bodies.pop()
+        body, outside = bodies.pop(0)
         for node in scope(body):
             if outside and isinstance(node, ast.Return):
                 raise ValueError(f"line {node.lineno}: 'return' outside function")
