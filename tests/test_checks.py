@@ -296,7 +296,7 @@ def test_a_policy_that_plays_no_role_is_refused_before_anything_is_loaded():
 def test_a_cast_is_asked_for_the_steps_that_there_are(micro_model):
     here = [{"pioneer": "ann", "observer": "bob"}, {"pioneer": "bob", "observer": "ann"}]
     short = toy(micro_model, steps=2, cast=lambda step: here[step], workers=False)
-    assert short.speakers == {"ann", "bob"}
+    assert short.speakers == ["ann", "bob"]
     assert short.identity()["cast"] == here
     # A short trial of a cast that seats a policy later.
     toy(

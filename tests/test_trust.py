@@ -13,7 +13,7 @@ from exported import RECIPES, trained
 from toy import Lucky, toy
 
 from coevolve import Team, Trainer, chain, cli, cory
-from coevolve.names import check_names, check_run, inside, run_name
+from coevolve.names import check_names, check_run_name, inside, run_name
 from coevolve.recipe.packaged import packaged
 from coevolve.recipe.schema import load_recipe
 from coevolve.recipe.trust import code_in
@@ -317,19 +317,19 @@ def test_names_that_cannot_be(name: str, own: Path, micro_model: str, tmp_path: 
 @pytest.mark.parametrize("name", ["a", "ann-2", "_x", "-", "v1.2", "A" * 64, "0"])
 def test_names_that_can_be(name: str) -> None:
     check_names("roles", [name])
-    check_run(name)
+    check_run_name(name)
 
 
 def test_names_of_runs(own: Path, tmp_path: Path) -> None:
-    check_run("cory-eta=0.1-lr=1e-4+2-3")
+    check_run_name("cory-eta=0.1-lr=1e-4+2-3")
     for name in ("..", ".x", "a b", "a/b", "\x1b[2J", "a" * 201):
         with pytest.raises(ValueError, match=r"the name .* of a run cannot be"):
-            check_run(name)
+            check_run_name(name)
     with pytest.raises(ValueError, match="of a run cannot be"):
         load_recipe(own.parent / "recipe.yaml", [f"output_dir={tmp_path}/a b"])
     assert run_name(tmp_path / "my run (2)\x1b[2J\n# title") == "my-run-2-2J-title"
     assert run_name(Path("/")) == "run"
-    check_run(run_name(tmp_path / ".=+x"))
+    check_run_name(run_name(tmp_path / ".=+x"))
     with pytest.raises(ValueError, match=r"the name '3' cannot be"):
         check_names("policies", [3])
     team = export(shutil.copytree(own, tmp_path / "my [red] run"), tmp_path / "team")

@@ -7,13 +7,12 @@ have its own copy of the weights (a server), or sampling would read tensors whil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from coevolve.measure import Clock
+from coevolve.runtime.placement import thread_pool
 from coevolve.types import Algorithm, Episode
 
 
@@ -45,7 +44,7 @@ class Ahead:
             clock = Clock()
             return self.sample(i, clock), clock  # an error is raised where ``episodes`` asks for the result
 
-        with ThreadPoolExecutor(1, "ahead", torch.set_num_threads, (torch.get_num_threads(),)) as beside:
+        with thread_pool(1, "ahead") as beside:
             following = beside.submit(sampled)
             yield
         self._next = i, following

@@ -100,7 +100,7 @@ def check_engine(engine: Any) -> None:
         raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
 
 
-def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> set[PolicyName]:
+def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> list[PolicyName]:
     """Return the policies that play a role at some step, or all where there are too many steps to check.
 
     episodes: their number per step. Raises ValueError for a role without a known policy, and for more turns per step
@@ -121,7 +121,7 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
                 known = ", ".join(policies)
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
             seated.add(name)
-    return seated
+    return [name for name in policies if name in seated]
 
 
 def seated_later(cast: Cast, first: int, last: int) -> set[PolicyName]:

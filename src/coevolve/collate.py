@@ -35,7 +35,7 @@ def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list
     rows, joints = [], 0
     for number, (episode, found) in enumerate(zip(episodes, credits, strict=True)):
         _check(episode, found)
-        first, paid = _first_joints(episode), sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
+        first, paid = episode.first_joints(), sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
         for turn, worth in zip(episode.turns, found, strict=True):
             joint = first.get(id(turn))
             rows.append(Row(turn, worth, number, -1 if joint is None else joints + joint, paid=paid))
@@ -68,15 +68,6 @@ def _check(episode: Episode, credits: Any) -> None:
 def plain_rows(episodes: Sequence[Episode]) -> list[Row]:
     """Return a row for every turn with credit 0, for uses that need no credit."""
     return [Row(turn, 0.0, number) for number, episode in enumerate(episodes) for turn in episode.turns]
-
-
-def _first_joints(episode: Episode) -> dict[int, int]:
-    """Return id of a turn -> the position of the first joint that it is part of."""
-    found: dict[int, int] = {}
-    for number, joint in enumerate(episode.joints):
-        for turn in joint.turns:
-            found.setdefault(id(turn), number)
-    return found
 
 
 def collate(rows: Sequence[Row], policy: PolicyName) -> Batch:

@@ -93,10 +93,15 @@ def evaluate(
             start = time.perf_counter()
             episodes = rollout(how, problems, stage, members=members)
             seconds = time.perf_counter() - start
-            progress(f"{'+'.join(dict.fromkeys(cast.values()))} {setting}, {decoding}", seconds)
+            progress(f"{team_name(cast)} {setting}, {decoding}", seconds)
             for role, name, measured in (*_by_role(episodes, cast, policies), *_whole(episodes, cast, task, seconds)):
                 rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
     return rows
+
+
+def team_name(cast: Mapping[Role, PolicyName]) -> str:
+    """Return the names of a team's policies, joined by "+"."""
+    return "+".join(dict.fromkeys(cast.values()))
 
 
 def _whole(
@@ -111,7 +116,7 @@ def _whole(
         where = [episode.problem.id for episode in episodes]
         yield (
             "all",
-            "+".join(dict.fromkeys(cast.values())),
+            team_name(cast),
             {
                 "turns": sum(len(episode.turns) for episode in episodes),
                 "tokens": tokens / len(episodes),

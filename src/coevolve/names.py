@@ -20,7 +20,7 @@ def check_names(key: str, names: Iterable[object]) -> None:
             )
 
 
-def check_run(name: str) -> None:
+def check_run_name(name: str) -> None:
     """Raise ValueError for a bad name of a run's folder. Sweeps put settings into these names, so ``=`` and ``+`` are
     allowed, and 200 characters."""
     if not _RUN.fullmatch(name):

@@ -15,7 +15,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +26,9 @@ from coevolve import noise
 from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.interfaces import Overlapping, Task, TurnSource, context
-from coevolve.late import torch
 from coevolve.pay import LARGEST, is_payable
 from coevolve.play import Doing, Roles, Saying, Scoring, called, check_effects
+from coevolve.runtime.placement import thread_pool
 from coevolve.types import (
     Asked,
     Case,
@@ -314,13 +314,9 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
             )
 
 
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, "do", torch.set_num_threads, (torch.get_num_threads(),))
-
-
 def _call(asked: list[tuple[_Live, Doing]], stage: Stage) -> list[Any]:
     """Run calls of ``do`` in threads; returns the results in order, or raises the first error in that order."""
-    threads = _threads(min(len(asked), _CALLS))
+    threads = thread_pool(min(len(asked), _CALLS), "do")
     with stage.timer("do"):
         try:
             calls = [threads.submit(called, e.function, *e.args, **e.kwargs) for _, e in asked]
@@ -360,7 +356,7 @@ class _Overlap:
 
     def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
         """Run until every play has returned."""
-        self.threads = _threads(_CALLS)
+        self.threads = thread_pool(_CALLS, "do")
         try:
             with overlapped(self.inbox) as self.ask:
                 for one in waiting:

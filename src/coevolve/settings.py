@@ -93,7 +93,7 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
     return over
 
 
-def check_idle(factory: Callable[..., Any], settings: Mapping[str, Any], name: str, without: str) -> None:
+def check_unused(factory: Callable[..., Any], settings: Mapping[str, Any], name: str, without: str) -> None:
     """Raise ValueError for an unused setting whose value is not its default. without: the setting that would make it
     used.
 

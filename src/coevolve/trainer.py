@@ -412,7 +412,7 @@ class Trainer:
             engine=self.engine,
             sampling=self.sampling,
             problems=choose(self.task, problems),
-            alone=[name for name in self.policies if name in self.speakers],
+            alone=self.speakers,
             samples=samples,
             seed=seed,
         )

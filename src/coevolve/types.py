@@ -26,7 +26,7 @@ import dataclasses
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from coevolve.late import Tensor, torch
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive, PositiveFraction, check_fields
@@ -197,6 +197,14 @@ class Episode:
         found: list[int] = []
         for joint in self.joints:
             found.append(0 if joint.after is None else found[joint.after] + 1)
+        return found
+
+    def first_joints(self) -> dict[int, int]:
+        """Return the id of a turn -> the position of the first joint that it is part of."""
+        found: dict[int, int] = {}
+        for number, joint in enumerate(self.joints):
+            for turn in joint.turns:
+                found.setdefault(id(turn), number)
         return found
 
     def history(self, last: int | None) -> tuple[tuple[Turn, ...], ...]:
@@ -390,8 +398,7 @@ def _placed(x: Tensor, device: torch.device | str) -> Tensor:
     return (x.pin_memory() if str(device).startswith("cuda") else x).to(device, non_blocking=True)
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """Differentiable outputs of one forward pass: logp_BT of the action tokens; value_BT, where there is a critic;
     entropy_BT, of the distribution each token was drawn from, in nats; kl_BT, KL(policy || reference) over the whole
     vocabulary, where ``Objective.kl`` asks for it."""

@@ -1,5 +1,7 @@
 """How a team's pay comes about: by hand, on pay that is made of known parts, and what is said about it."""
 
+import itertools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +61,52 @@ def test_pay_that_adds_up_is_the_partners_luck_and_crossing_takes_it_away():
     assert {name: row["rewards"] for name, row in priced.items()} == calls
 
 
+def test_two_shifts_of_two_members_are_all_joints():
+    """Neighbours share a partner, which leave-one-out cancels: by hand for four members B (1/2 - 1/4) 4 / 3."""
+    priced = {one["credit"]: one["variance"] for one in advice._priced(1.0, 1.0, 0.5, 2, 2, 1.0, 0.0)}
+    assert priced["crossed, 2 shifts"] == priced["crossed"] == 1.25
+    of_four = {one["credit"]: one["variance"] for one in advice._priced(1.0, 0.6, 0.5, 4, 2, 1.0, 0.0)}
+    assert of_four["crossed, 2 shifts"] == pytest.approx(1.0 + 0.6 / 3 + 0.25)
+
+
+def test_rewards_are_timed_before_anything_is_remembered(monkeypatch):
+    """A task that keeps what it has paid asks for 2 seconds a reward once, and for none later."""
+    now, known = [0.0], set()
+
+    class Keeps(Paid):
+        def reward(self, cases):
+            for case in cases:
+                key = (case.problem.id, *(turn.text for turn in case.turns))
+                now[0] += 0.0 if key in known else 2.0
+                known.add(key)
+            return super().reward(cases)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    count = itertools.count()
+    found = advice._at_once(
+        scene(Keeps(lambda a, b: digit(a)), lambda say, words: str(next(count)), play=rounds(), members=4)
+    )
+    assert (found["seconds_reward"], found["seconds_sampling"]) == (2.0, 0.0)
+
+
+def test_a_part_below_zero_is_none():
+    """As small samples have them. Of [[0, 1], [1, 0]] nothing is the row's or the column's own."""
+
+    class Alternates(Paid):
+        def reward(self, cases):
+            return [[float(sum(turn.member for turn in case.turns) % 2)] * 2 for case in cases]
+
+    found = advice._at_once(scene(Alternates(lambda **texts: 0.0), numbers, play=rounds(), members=2))
+    assert [row["own"] for row in found["rows"]] == [-0.5, -0.5]
+    assert "0% is its own, 0% its partners', 100% how they go together" in found["advice"][0]
+    [said] = advice._said_of_luck(-0.1, 0.4, float("nan"))
+    assert "no measurable difference" in said
+
+
 def test_dear_rewards_are_not_asked_for_more_often():
     own, partners, mixed = 1.0, 0.2, 0.2
-    free = advice._priced(own, partners, mixed, 4, 2, sampling=1.0, reward=0.0)
-    dear = advice._priced(own, partners, mixed, 4, 2, sampling=1.0, reward=10.0)
+    free = advice._priced(own, partners, mixed, 4, 2, seconds_sampling=1.0, seconds_reward=0.0)
+    dear = advice._priced(own, partners, mixed, 4, 2, seconds_sampling=1.0, seconds_reward=10.0)
     assert free[0]["credit"] == "crossed"
     assert dear[0]["credit"] == "team_return"
     assert "credit: crossed" in advice._said_at_once(own, partners, mixed, free)[-1]
@@ -104,7 +148,7 @@ def test_the_second_ones_luck():
     of_a_digit = torch.arange(10.0).var(unbiased=False).item()
     assert luck == pytest.approx(of_a_digit, rel=0.1)
     assert own == pytest.approx(4 * of_a_digit, rel=0.2)
-    assert cost["seconds_reward"] > 0
+    assert cost.keys() == {"seconds_sampling", "seconds_reward"}
 
 
 def test_what_is_said_of_a_chain():
@@ -154,4 +198,4 @@ def test_what_it_is_not_for(words, message, capsys, monkeypatch):
 def test_a_chain_that_reads_nothing_is_refused_by_name():
     recipe = load_recipe(ROOT / "recipes" / "cory-sentiment-chain3.yaml")
     with pytest.raises(ValueError, match="chain of 3 roles is not measured"):
-        advice.advise(recipe)
+        advice.advise(recipe, problems=1, members=2)

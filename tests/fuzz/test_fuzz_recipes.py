@@ -56,7 +56,7 @@ def read(path: Path, overrides: list[str] = []) -> None:  # noqa: B006
     """A recipe up to the point where something is built."""
     recipe = load_recipe(path, overrides)
     made = parts(recipe)
-    made.cast(), made.play(), made.algorithm()
+    made.cast(), made.play(), made.algorithm
     yaml.safe_dump(recipe.record())
 
 

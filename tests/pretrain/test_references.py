@@ -49,6 +49,8 @@ def test_a_correction_spoils_the_answer_alone() -> None:
     assert found[1] == found[2] != "14"
     with pytest.raises(ValueError, match="holds no number"):
         correction(Random(0), "How many?", "None.")
+    spoiled = correction(Random(0), "How many?", "It is 14.5 hours and 14,000 of 14.").split(" Answer: ")[0]
+    assert "It is 14.5 hours and 14,000 of " in spoiled and not spoiled.endswith(" 14.")
 
 
 def test_packed_sequences_begin_with_a_document_and_lose_only_the_end_of_the_last() -> None:

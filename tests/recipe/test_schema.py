@@ -125,9 +125,9 @@ def test_the_override_at_fault_is_named(recipe):
 
 def test_a_critic_plays_no_role(recipe):
     found = load_recipe(recipe(), ["policies.eve=coevolve-tiny", "algorithm={name: maac, critic: eve}"])
-    assert parts(found).algorithm().critic == ("eve",)
+    assert parts(found).algorithm.critic == ("eve",)
     several = ["policies.eve=coevolve-tiny", "algorithm={name: iac, critic: {ann: eve, bob: ann}}"]
-    assert parts(load_recipe(recipe(), several)).algorithm().critic == ("eve", "ann")
+    assert parts(load_recipe(recipe(), several)).algorithm.critic == ("eve", "ann")
 
 
 @pytest.mark.parametrize(

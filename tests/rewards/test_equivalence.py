@@ -57,6 +57,15 @@ def test_an_answer_that_takes_too_long_is_wrong_and_the_next_one_is_judged(judge
     assert judge("12", Fraction(12)) is True
 
 
+def test_a_guest_that_died_between_two_answers(judge: MathVerify) -> None:
+    """The next answer is judged by another one."""
+    assert judge("12", Fraction(12))
+    assert judge._guest is not None
+    judge._guest.kill()
+    judge._guest.wait()
+    assert judge("12", Fraction(12))
+
+
 def test_in_another_thread(judge: MathVerify) -> None:
     found: list[bool] = []
     threads = [threading.Thread(target=lambda: found.append(judge("12", Fraction(12)))) for _ in range(4)]

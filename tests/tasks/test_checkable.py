@@ -38,6 +38,8 @@ def test_the_last_sentence_is_paid(task: Checkable) -> None:
     assert task.parts([both, cases[0]]) == [{"solved": 1.0, "solved_any": 1.0, "agree": 0.0}, {"solved": 1.0}]
     alike = Case(PROBLEM, (turn(" 5, 8"), turn(" 3+8=11. 8, 5", "observer")))
     assert task.parts([alike]) == [{"solved": 1.0, "solved_any": 1.0, "agree": 1.0}]
+    silent = Case(PROBLEM, (turn(""), turn("", "observer")))
+    assert task.parts([silent]) == [{"solved": 0.0, "solved_any": 0.0, "agree": 0.0}]
 
 
 def test_problems_are_plain_data_and_no_two_are_the_same(task: Checkable) -> None:

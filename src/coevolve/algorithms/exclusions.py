@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coevolve.algorithms.baselines import WITHOUT_PEERS
-from coevolve.settings import check_idle
+from coevolve.settings import check_unused
 
 
 def paid(s: Mapping[str, Any]) -> bool:
@@ -17,7 +17,7 @@ def paid(s: Mapping[str, Any]) -> bool:
 def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
     """Raise ValueError if ``group_relative``'s drop_flat, resample, decay or baseline do not fit its other settings."""
     if s["baseline"] != "moving":
-        check_idle(factory, s, "decay", "baseline: moving")
+        check_unused(factory, s, "decay", "baseline: moving")
     if (s["baseline"], s["group"]) == ("shrunk", "role"):
         raise ValueError("algorithm: baseline: shrunk draws a group towards the others of its role, and group: role "
                          "leaves no others; set baseline: loo, or group: peers")  # fmt: skip
@@ -79,9 +79,9 @@ def check_critic(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
     if s["value_norm"] and not s["critic"]:
         raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
     if not s["critic"]:
-        check_idle(factory, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
+        check_unused(factory, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
     if s["target_kl"] is None:
-        check_idle(factory, s, "horizon", "target_kl")
+        check_unused(factory, s, "horizon", "target_kl")
     elif s["eta"] == 0:
         raise ValueError("algorithm: target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0, or leave "
                          "target_kl out")  # fmt: skip

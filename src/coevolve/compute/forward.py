@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coevolve.compute.prefix_tree import Ids, PrefixTree, common, grow, ordered, prefix_length
+from coevolve.maths.groups import members
 from coevolve.types import Batch
 
 
@@ -40,11 +41,8 @@ def micro_batches(batch: Batch, micro_tokens: int, uses_prefix_tree: bool) -> li
 def whole_groups(batch: Batch, micro_tokens: int) -> list[Tensor]:
     """Return row numbers in groups of at most micro_tokens tokens each that never split rows with the same peers, so
     that a single set of peers may exceed the limit. Common prefixes are counted for every row."""
-    length_B, members = batch.length_B.tolist(), dict[int, list[int]]()
-    for row, peers in enumerate(batch.peers_B.tolist()):
-        members.setdefault(peers, []).append(row)
-    groups, size = list[list[int]](), 0
-    for rows in members.values():
+    length_B, groups, size = batch.length_B.tolist(), list[list[int]](), 0
+    for rows in members(batch.peers_B):
         new = sum(length_B[row] for row in rows)
         if groups and size + new <= micro_tokens:
             groups[-1] += rows

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import linear, pad
-from torch.utils.checkpoint import checkpoint
 
+from coevolve.compute.checkpointing import again
 from coevolve.interfaces import LMHead, Reference
 from coevolve.maths import kl
 from coevolve.runtime.processor import multiplied_in
@@ -160,7 +160,7 @@ def _by_calling(
         return *found, kl.full(logp_NV, log_softmax(reference.logits, reference.hidden_NW[n], temperature_N[n]))
 
     parts = pieces(len(action_N), layer.weight.shape[0], hidden_NW.device)
-    made = [checkpoint(piece, n, hidden_NW[n], use_reentrant=False) for n in parts]
+    made = [again(piece, n, hidden_NW[n]) for n in parts]
     return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
 
 

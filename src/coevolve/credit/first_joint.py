@@ -19,16 +19,13 @@ def first_joint() -> Credit:
     """
 
     def credit(episode: Episode) -> list[float]:
-        paid: dict[int, float] = {}
-        for joint in episode.joints:
-            worth = fmean(joint.by_role().values())
-            for turn in joint.turns:
-                paid.setdefault(id(turn), worth)
-        if unpaid := [turn.role for turn in episode.turns if id(turn) not in paid]:
+        first = episode.first_joints()
+        if unpaid := [turn.role for turn in episode.turns if id(turn) not in first]:
             raise ValueError(
                 f"credit first_joint: problem {episode.problem.id!r}: a turn of role {unpaid[0]!r} was part of no joint"
                 "; team_return lets a turn answer for what followed it"
             )
-        return [paid[id(turn)] for turn in episode.turns]
+        paid = [fmean(joint.by_role().values()) for joint in episode.joints]
+        return [paid[first[id(turn)]] for turn in episode.turns]
 
     return by_episode(credit)

@@ -33,12 +33,13 @@ from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.premise import premise, start
 from coevolve.diagnose.scene import Row, Scene
 from coevolve.evaluate import SEED
+from coevolve.measure import Clock
 from coevolve.plays import observers, rounds
 from coevolve.recipe.schema import Recipe
+from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.rollout import Stage, pay
-from coevolve.types import Case, Turn
+from coevolve.types import Case, Episode, Turn
 
-PROBLEMS, MEMBERS = 32, 4
 AT_ONCE = ("rounds", "tree", "best_of", "resampled", "hinted")
 IN_TURN = ("chain", "observers")
 _HOW = {
@@ -48,15 +49,12 @@ _HOW = {
     "crossed": "play: rounds; algorithm: {name: marloo, credit: crossed}",
 }
 """Credit -> the recipe to recommend; without ``counterfactual``, which varies more than team_return in some games."""
-READS = 0.3
-"""The slope of r2 on r1 below which the second role hardly reads the first (the premise of CORY)."""
-
 SAVES = 0.8
 """Share of leave-one-out's variance below which a moving baseline is recommended: it has to save some, because it lags
 behind the policy."""
 
 
-def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> dict[str, Any]:
+def advise(recipe: Recipe, problems: int, members: int) -> dict[str, Any]:
     """Return the measurements (``rows``), every credit's variance and price, and the conclusions (``advice``, lines).
 
     Raises ValueError for one role, a play of another kind, and fewer than two members.
@@ -80,24 +78,32 @@ def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> 
 
 
 def _at_once(scene: Scene) -> dict[str, Any]:
-    began = time.perf_counter()
-    episodes = scene.played()
-    said = time.perf_counter()
+    episodes, cost = _timed(scene)
     turns = [episode.turns for episode in episodes]
     paid_APGG = np.stack([_table(scene, turns, agent) for agent in range(len(scene.cast))])
-    calls = paid_APGG.size
-    reward = (time.perf_counter() - said) / calls
-    sampling = max(said - began - reward * len(episodes), 0.0) / len(scene.problems)
     shares = [two_way(paid_PGG) for paid_PGG in paid_APGG]
     own, partners, mixed = (float(np.mean([one[part] for one in shares])) for part in range(3))
-    credits = _priced(own, partners, mixed, scene.members, len(scene.cast), sampling, reward)
+    differ = between(paid_APGG.mean(0), own, partners, mixed)
+    own, partners = max(own, 0.0), max(partners, 0.0)
+    credits = _priced(own, partners, mixed, scene.members, len(scene.cast), **cost)
     who = zip(scene.cast, shares, strict=True)
     rows = [{"role": role, "own": o, "partners": p, "interaction": c} for role, (o, p, c) in who]
-    cost = {"seconds_sampling": sampling, "seconds_reward": reward}
     advice = _said_at_once(own, partners, mixed, credits)
-    differ = between(paid_APGG.mean(0), own, partners, mixed)
     advice += _said_of_baselines(_recommended(credits), own, partners, mixed, differ, scene.members)
     return {"rows": rows, "credits": credits, **cost, "advice": advice}
+
+
+def _timed(scene: Scene) -> tuple[list[Episode], dict[str, float]]:
+    """Play; also return the seconds of all answers to a problem and of a reward. These rewards are the first of their
+    answers; for later ones a task may remember what a program or a judge said."""
+    clock, began = Clock(), time.perf_counter()
+    episodes = scene.played(clock)
+    sampling = time.perf_counter() - began - clock.seconds["reward"]
+    rewards = sum(len(episode.joints) for episode in episodes)
+    return episodes, {
+        "seconds_sampling": sampling / len(scene.problems),
+        "seconds_reward": clock.seconds["reward"] / rewards,
+    }
 
 
 def _table(scene: Scene, turns: Sequence[Sequence[Turn]], agent: int) -> Numbers:
@@ -135,21 +141,23 @@ def between(paid_PGG: Numbers, own: float, partners: float, mixed: float) -> flo
 
 
 def _priced(
-    own: float, partners: float, mixed: float, size: int, agents: int, sampling: float, reward: float
+    own: float, partners: float, mixed: float, size: int, agents: int, seconds_sampling: float, seconds_reward: float
 ) -> list[Row]:
-    """Return every credit's variance, rewards a problem and price (variance x seconds a problem), cheapest first."""
-    own, partners = max(own, 0.0), max(partners, 0.0)
+    """Return every credit's variance, rewards a problem and price (variance x seconds a problem), cheapest first.
+
+    A variance is G / (G - 1) times smaller than that of the credit less the mean of the others of its group. With two
+    shifts neighbours share a partner, which that difference cancels in part."""
     credits = {
         "team_return": (own + partners + mixed, size),
         "first_joint of resampled": (own + mixed, agents * (size - 1) + 1),
         "counterfactual": ((own + mixed) * size / (size - 1), size + agents * size * (size - 1)),
-        "crossed, 2 shifts": (own + (partners + mixed) / 2, 2 * size),
+        "crossed, 2 shifts": (own + partners * (size - 2) / (2 * (size - 1)) + mixed / 2, 2 * size),
     }
     if size**agents <= MOST:
         credits["crossed"] = (own + mixed / size, size**agents)
     rows = []
     for name, (variance, calls) in credits.items():
-        seconds = sampling + calls * reward
+        seconds = seconds_sampling + calls * seconds_reward
         rows.append({"credit": name, "variance": variance, "rewards": calls, "price": variance * seconds})
     return sorted(rows, key=lambda row: row["price"])
 
@@ -179,7 +187,7 @@ def _said_of_baselines(credit: Row, own: float, partners: float, mixed: float, d
     """Return a line on the recommended credit's variance against its group and against one number for the role."""
     met = {"crossed": size, "crossed, 2 shifts": 2}.get(credit["credit"], 1)
     group = credit["variance"] * size / (size - 1)
-    role = own + (max(partners, 0.0) + mixed) / met + max(differ, 0.0)
+    role = own + (partners + mixed) / met + max(differ, 0.0)
     if not np.isfinite(differ) or own + partners + mixed <= 0:
         return []
     said = f"against the others of its group it varies {group:.3g}, against one number for the role {role:.3g}"
@@ -205,15 +213,9 @@ def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
 
 def _nested(scene: Scene) -> tuple[float, float, dict[str, float]]:
     """Return two variances of the sum r1 + r2 within a problem: that of the first role's answers, and that of the
-    second's luck after hearing one (nested analysis of variance). Also the seconds of a problem's answers and of a
-    reward, which is computed once more to be timed."""
-    size, count, began = scene.members, len(scene.problems), time.perf_counter()
-    episodes = scene.played()
-    said = time.perf_counter()
-    cases = [Case(episode.problem, tuple(joint.turns)) for episode in episodes for joint in episode.joints]
-    pay(cases, Stage(scene.cast, scene.task, scene.engine, scene.sampling, SEED, "advise"))
-    reward = (time.perf_counter() - said) / len(cases)
-    cost = {"seconds_sampling": max(said - began - reward * len(cases), 0.0) / count, "seconds_reward": reward}
+    second's luck after hearing one (nested analysis of variance). Also the seconds, as ``_timed`` returns them."""
+    size, count = scene.members, len(scene.problems)
+    episodes, cost = _timed(scene)
     sums_PGM = np.array(
         [[sum(joint.rewards) for joint in episode.joints] for episode in episodes], dtype=np.float64
     ).reshape(count, size, size)
@@ -222,14 +224,16 @@ def _nested(scene: Scene) -> tuple[float, float, dict[str, float]]:
 
 
 def _said_of_luck(own: float, luck: float, best: float) -> list[str]:
-    total = max(own, 0.0) + luck
-    share = f"{luck / total:.0%}" if total > 0 else "nothing"
+    if own <= 0:
+        return ["what the first one says makes no measurable difference to r1 + r2, however many observers hear it"]
+    share = f"{luck / (own + luck):.0%}"
     return [f"of the variance of r1 + r2 {share} is the second one's luck; best number of observers {best:.2f}"]
 
 
 def _said_of_reading(read: Row) -> list[str]:
-    line = f"slope of r2 on r1 {read['slope']:.2f} (wants {READS}), gain of reading {read['gain']:+.3f} (wants above 0)"
-    if read["slope"] >= READS and read["gain"] > 0:
+    slope, gain = f"slope of r2 on r1 {read['slope']:.2f}", f"gain of reading {read['gain']:+.3f}"
+    line = f"{slope} (wants {SLOPE}), {gain} (wants above {GAIN:g})"
+    if holds(read):
         theory = "by theory; not measured where observers read, see O7 of the study"
         return [line, f"the second one reads: play: chain; algorithm: {{name: cory, credit: to_go}}, {theory}"]
     return [

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, condition
+from coevolve.evaluate import team_name
 from coevolve.plays import chain
 from coevolve.types import PolicyName, Role
 
@@ -29,7 +30,7 @@ def swapped(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
     """Yield a row for every other assignment of the team's policies to its roles."""
     for cast in permutations(scene.cast):
         found = condition(replace(scene, cast=cast), base_PM)
-        yield {"kind": "swap", "setting": _seats(cast), "role": "all", "policy": together(cast), **found}
+        yield {"kind": "swap", "setting": _seats(cast), "role": "all", "policy": team_name(cast), **found}
 
 
 def permutations(cast: Mapping[Role, PolicyName]) -> list[dict[Role, PolicyName]]:
@@ -40,11 +41,6 @@ def permutations(cast: Mapping[Role, PolicyName]) -> list[dict[Role, PolicyName]
     else:
         orders = [(*names[shift:], *names[:shift]) for shift in range(len(names))]
     return [dict(zip(cast, order, strict=True)) for order in dict.fromkeys(orders) if list(order) != names]
-
-
-def together(cast: Mapping[Role, PolicyName]) -> str:
-    """Return the names of a team's policies, joined by "+"."""
-    return "+".join(dict.fromkeys(cast.values()))
 
 
 def _seats(cast: Mapping[Role, PolicyName]) -> str:

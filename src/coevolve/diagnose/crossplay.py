@@ -12,9 +12,9 @@ from itertools import permutations, product
 
 import numpy as np
 
-from coevolve.diagnose.casts import together
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, measured, played_or_not
+from coevolve.evaluate import team_name
 from coevolve.types import PolicyName, Role
 
 Team = tuple[str, Mapping[Role, PolicyName]]
@@ -30,7 +30,7 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
     """
     alone = {name: _returns(scene, cast) for name, cast in teams}
     for name, cast in teams:
-        who = {"kind": "cross-play", "setting": "self", "role": "all", "policy": together(cast)}
+        who = {"kind": "cross-play", "setting": "self", "role": "all", "policy": team_name(cast)}
         yield {**who, "from": name, "by": name, **played_or_not(alone[name])}
     roles = list(scene.cast)
     mixed, selves = [], []
@@ -44,7 +44,7 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
             base = (own + other) / 2
             mixed.append(found)
             selves.append(base)
-        who = {"kind": "cross-play", "setting": "cross", "role": role, "policy": together(team)}
+        who = {"kind": "cross-play", "setting": "cross", "role": role, "policy": team_name(team)}
         yield {**who, "from": guest, "by": host, **played_or_not(found, base)}
     if mixed:
         whole = measured(np.mean(mixed, axis=0), np.mean(selves, axis=0))

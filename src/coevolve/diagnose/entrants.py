@@ -13,7 +13,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
-from coevolve.runs.folder import RunDir, steps_of
+from coevolve.runs.folder import RunDir, is_checkpoint, steps_of
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.types import PolicyName, Role
 
@@ -66,7 +66,7 @@ def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> li
         raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
-        run, step = (path.parent, steps_of(path)) if _is_checkpoint(path) else (path, None)
+        run, step = (path.parent, steps_of(path)) if is_checkpoint(path) else (path, None)
         one = entrant(run, step, trust_code)
         _check_fits(path, one, host)
         found.append(one)
@@ -96,10 +96,6 @@ def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:
     first = entrants[0].recipe
     how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers, "threads": first.threads}
     return build_policies(specs, reference=False, critic=False, **how)
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return path.name.startswith("checkpoint-") and path.name.removeprefix("checkpoint-").isdigit()
 
 
 def _check_fits(path: Path, one: Entrant, host: Entrant) -> None:

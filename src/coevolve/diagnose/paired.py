@@ -14,12 +14,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from coevolve.report.findings.statistics import FEWEST
+from coevolve.report.findings.statistics import CONFIDENCE, FEWEST
 
 Numbers = NDArray[np.float64]
 
 RESAMPLES = 2000
-COVERAGE = 0.95
 
 
 def units(values_PM: Numbers) -> Numbers:
@@ -53,7 +52,7 @@ def interval(columns_CU: Numbers, of: Callable[[Numbers], Numbers] = _first) -> 
         found_R = of(columns_CU @ counts_RU.T / units)
     if not np.isfinite(found_R).all():
         return math.nan, math.nan
-    low, high = np.quantile(found_R, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = np.quantile(found_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 

@@ -12,7 +12,7 @@ from coevolve.diagnose import casts, crossplay, influence, messages
 from coevolve.diagnose.entrants import Entrant, build, entrant, others, verified
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
-from coevolve.evaluate import SEED, choose
+from coevolve.evaluate import SEED, choose, team_name
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
@@ -95,7 +95,7 @@ def _rows(scene: Scene, policies: dict[PolicyName, LocalLearner], entrants: Sequ
         one.load(policies)
     base = scene.played()
     base_PM = scene.returns(base)
-    team = {"kind": "team", "role": "all", "policy": casts.together(scene.cast)}
+    team = {"kind": "team", "role": "all", "policy": team_name(scene.cast)}
     yield {**team, "setting": "trained", **measured(base_PM)}
     yield {**team, "setting": "start", **measured(start_PM, base_PM)}
     yield from casts.alone(scene, base_PM)

@@ -11,7 +11,7 @@ import numpy as np
 from coevolve.diagnose.paired import Numbers, interval, standard_error, units
 from coevolve.evaluate import SEED
 from coevolve.interfaces import Task, TurnSource
-from coevolve.measure import outcome
+from coevolve.measure import Clock, outcome
 from coevolve.rollout import Stage, rollout
 from coevolve.types import Episode, Play, PolicyName, Problem, Role, Sampling
 
@@ -33,9 +33,11 @@ class Scene:
     problems: Sequence[Problem]
     members: int
 
-    def played(self) -> list[Episode]:
-        """Play and return the episodes, problem by problem, member by member. Raises ValueError as ``rollout`` does."""
-        stage = Stage(self.cast, self.task, self.engine, self.sampling, SEED, "diagnose")
+    def played(self, clock: Clock | None = None) -> list[Episode]:
+        """Play and return the episodes, problem by problem, member by member. Raises ValueError as ``rollout`` does.
+
+        clock: gets the seconds of each phase."""
+        stage = Stage(self.cast, self.task, self.engine, self.sampling, SEED, "diagnose", clock or Clock())
         return rollout(self.play, self.problems, stage, members=self.members)
 
     def tried(self) -> Numbers | str:

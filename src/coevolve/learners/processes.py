@@ -192,11 +192,7 @@ def outputs(state: WorkerState, name: PolicyName, micro: Batch, kl: bool = False
         parameter.requires_grad_()
         parameter.grad = None  # a backward that failed may have left one
     state.outputs[name] = out = policy.outputs(micro, kl)
-    return tuple(None if x is None else x.detach() for x in _all(out))
-
-
-def _all(out: Outputs) -> tuple[Tensor | None, ...]:
-    return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT
+    return tuple(None if x is None else x.detach() for x in out)
 
 
 def forget(state: WorkerState, name: PolicyName) -> None:
@@ -212,7 +208,7 @@ def backward(
     learnt: the numbers of the parameters whose gradients are in the buffer already. Returns them with the new ones.
     """
     out = state.outputs.pop(name)
-    said = zip(_all(out), grads_BT, strict=True)
+    said = zip(out, grads_BT, strict=True)
     told, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = state.policies[name].parameters
     with state.policies[name].weights.active():  # layers that are recomputed (checkpointing) need the adapter

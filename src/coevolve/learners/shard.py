@@ -95,8 +95,7 @@ class Shard(LocalLearner):
         """Return the policy's outputs for the action tokens, as ``LocalLearner.outputs`` does."""
 
         def said() -> tuple[Tensor | None, ...]:
-            out = super(Shard, self).outputs(micro, kl)
-            return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT  # in a tuple FSDP finds the tensors to hook
+            return tuple(super(Shard, self).outputs(micro, kl))  # in a tuple FSDP finds the tensors to hook
 
         found = _whole_in(self.models if kl else self.models[:1], said)
         # Views, so that ``_through_all`` can ask which of them a loss uses without setting off FSDP's backward hooks.
@@ -132,8 +131,7 @@ class Shard(LocalLearner):
         Adam would still change the parameters by their moments and weight decay."""
         if not self.models:
             return loss
-        every = (out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT)
-        said = [x for x in every if x is not None and x.requires_grad]
+        said = [x for x in out if x is not None and x.requires_grad]
         grads: Sequence[Tensor | None] = [None] * len(said)  # of a loss that uses none of them here
         if loss.requires_grad:
             grads = torch.autograd.grad(loss, said, retain_graph=True, allow_unused=True)

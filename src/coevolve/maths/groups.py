@@ -169,3 +169,11 @@ def rounding(credit_B: Tensor, peers_B: Tensor) -> Tensor:
 
 
 Scale = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def members(peers_B: Tensor) -> list[list[int]]:
+    """Return the rows of each group, in the order of their first rows."""
+    found: dict[int, list[int]] = {}
+    for row, group in enumerate(peers_B.tolist()):
+        found.setdefault(group, []).append(row)
+    return list(found.values())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from coevolve import noise
+from coevolve.maths import groups
 
 
 def mini_batches(
@@ -30,10 +31,7 @@ def mini_batches(
 
 
 def _whole_groups(peers_B: Tensor, size: int, *names: Hashable) -> Iterator[Tensor]:
-    groups: dict[int, list[int]] = {}
-    for row, group in enumerate(peers_B.tolist()):
-        groups.setdefault(group, []).append(row)
-    members, taken = list(groups.values()), list[int]()
+    members, taken = groups.members(peers_B), list[int]()
     for number in noise.permutation(len(members), *names):
         if taken and len(taken) + len(members[number]) > size:
             yield torch.tensor(taken)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.pytorch_utils import Conv1D
@@ -155,8 +156,6 @@ class Weights:
             with without_bars():
                 self.base.causal.save_pretrained(folder, state_dict=self.base.bare_state())
             return
-        from safetensors.torch import save_file
-
         tensors = _adapter_state(self.base.peft, self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)

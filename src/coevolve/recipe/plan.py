@@ -42,7 +42,7 @@ def plan(recipe: Recipe) -> str:
 
     Not checked here: the task (``problems`` does), and models and plays that only fail in training."""
     checked = parts(recipe)
-    algorithm = checked.algorithm()
+    algorithm = checked.algorithm
     engines = [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
     check_corrected(max((one.get("staleness", 0) for one in engines), default=0), algorithm)
     Cautions().of_settings(recipe.sampling, algorithm)
@@ -84,7 +84,7 @@ def problems(recipe: Recipe) -> Iterator[str]:
 
 def _work(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    algorithm, engine = checked.algorithm(), silent(_MOST)
+    algorithm, engine = checked.algorithm, silent(_MOST)
     stage = Stage(checked.cast()(0), NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)
@@ -106,7 +106,7 @@ def _work(recipe: Recipe, checked: Parts) -> list[str]:
 
 
 def _memory(recipe: Recipe, checked: Parts) -> list[str]:
-    algorithm = checked.algorithm()
+    algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
     moved = _Moved()
@@ -137,7 +137,7 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
 def _processes(recipe: Recipe, checked: Parts, parameters: int) -> int:
     """Return how many worker processes would start. parameters: of all models that they would hold."""
     turns = recipe.batch_size * recipe.members * len(checked.cast()(0))
-    tokens = turns * recipe.sampling.length_range[1] * checked.algorithm().objective.epochs
+    tokens = turns * recipe.sampling.length_range[1] * checked.algorithm.objective.epochs
     return processes(recipe.workers, cores(), parameters, tokens) if parameters else 0
 
 

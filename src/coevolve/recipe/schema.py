@@ -34,7 +34,7 @@ from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
 from coevolve.models.spec import LoraSpec, PolicySpec, RecipePolicy, asked_of
-from coevolve.names import check_names, check_run
+from coevolve.names import check_names, check_run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
@@ -149,7 +149,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
-        check_run(self.output_dir.absolute().name)
+        check_run_name(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
         if self.learner is not None and (self.threads is not None or self.workers is True):
             raise ValueError("threads and workers are for learners of ours, and `learner` names another; remove them")
@@ -192,12 +192,12 @@ def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]
 
 @dataclass(frozen=True)
 class Parts:
-    """The checked, not yet built, components of a recipe."""
+    """The checked components of a recipe: the algorithm, and functions that build the others."""
 
     task: Callable[[], Task]
     play: Callable[[], Play]
     cast: Callable[[], Cast]
-    algorithm: Callable[[], Algorithm]
+    algorithm: Algorithm
     engine: Callable[[], Engine | None]
     learners: Mapping[PolicyName, Callable[[], Learner]]
     """Learners of the policies that ``learners.build`` does not make: of the recipe's own kind, or for weights that
@@ -271,7 +271,7 @@ def parts(recipe: Recipe) -> Parts:
         task=resolve(recipe.task, TASKS, "task", partial(_places, TASKS)),
         play=resolve(recipe.play, PLAYS, "play", partial(_places, PLAYS)),
         cast=resolve(recipe.cast, CASTS, "cast", partial(_places, CASTS), roles=recipe.roles),
-        algorithm=lambda: algorithm,
+        algorithm=algorithm,
         engine=_engine(recipe),
         learners=_learners(recipe, algorithm),
         callbacks=[resolve(one, {}, "callbacks") for one in recipe.callbacks],
@@ -403,7 +403,7 @@ def build(recipe: Recipe) -> Trainer:
             play=play,
             cast=cast,
             policies=policies,
-            algorithm=made.algorithm(),
+            algorithm=made.algorithm,
             engine=engine,
             callbacks=callbacks,
             **numbers,

@@ -132,7 +132,7 @@ def _taught(recipe: Recipe, episodes: Sequence[Episode], stage: Stage) -> None:
     """Compute credit, added rows and advantages of these episodes, as a step does."""
     if code_in([recipe.algorithm]):
         return
-    algorithm = parts(recipe).algorithm()
+    algorithm = parts(recipe).algorithm
     with blame("the credit"):
         rows = rows_of(episodes, algorithm.credit, partial(pay, stage=stage))
     if algorithm.rows is not None:

@@ -17,7 +17,7 @@ _SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value
 def warn_of_unused(recipe: Recipe) -> None:
     """Warn of each setting without effect. Raises ValueError for a recipe whose components cannot be built."""
     made = parts(recipe)
-    algorithm = made.algorithm()
+    algorithm = made.algorithm
     for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast)):
         warnings.warn(line, stacklevel=2)
 

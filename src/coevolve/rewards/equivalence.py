@@ -33,6 +33,8 @@ class MathVerify:
 
     def __call__(self, text: str, gold: Fraction) -> bool:
         with self._lock:
+            if self._guest is not None and self._guest.poll() is not None:  # killed while it had nothing to do
+                self.close()
             if self._guest is None:
                 self._guest = _started()
             verdict = _asked(self._guest, json.dumps([text, gold.numerator, gold.denominator]))

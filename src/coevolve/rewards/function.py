@@ -93,12 +93,6 @@ class UserReward:
         self.function.arguments(silent(p, roles))
 
 
-def user_reward(spec: str | Callable[..., Any], named: Mapping[str, Any] | None = None) -> UserReward:
-    """Turn a function, or ``file.py:name``, into a task's ``reward``. named: further objects that its parameters may
-    name, as those of a verifiers Rubric. Raises ValueError if it cannot be called by keyword."""
-    return UserReward(read(spec, "reward", named))
-
-
 def user_feedback(spec: str | Callable[..., Any], roles: Iterable[Role]) -> tuple[Feedback, tuple[str, ...]]:
     """Turn a function, or ``file.py:name``, into a task's ``feedback``, (problem, turns) -> one text per turn; also
     return the columns that it requires in a task with these roles.

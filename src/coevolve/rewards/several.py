@@ -9,7 +9,8 @@ from typing import Any
 
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.function import user_reward
+from coevolve.rewards.calling import read
+from coevolve.rewards.function import UserReward
 from coevolve.rewards.judge import JUDGE, Judge
 from coevolve.rewards.model import ModelReward
 from coevolve.rewards.waiting import Paid, Scorer, finished
@@ -118,7 +119,7 @@ def rewards_of(spec: Any, weights: Sequence[float] | None = None) -> Rewards:
 
 def _scorer(one: Any, named: Mapping[str, Any]) -> Scorer:
     if not isinstance(one, Mapping):
-        return user_reward(one, named)
+        return UserReward(read(one, "reward", named))
     name = one.get("name")
     if name not in REWARDS:
         near = did_you_mean(str(name), REWARDS)

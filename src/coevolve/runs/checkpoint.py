@@ -59,7 +59,7 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
     """Write checkpoint-<step> and delete all but the newest ``keep_last``.
 
     Raises ShortageError (a full disk), with the run intact; RanksLostError if a policy's ranks are lost meanwhile."""
-    target = run.path / f"checkpoint-{step}"
+    target = run.checkpoint(step)
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
     try:

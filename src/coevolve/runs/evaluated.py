@@ -24,9 +24,6 @@ from coevolve.types import PolicyName, Problem, Role
 
 Progress = Callable[[str, float], None]
 
-_STEPS = 64
-"""Limit for the steps of a cast that are searched for policies that speak."""
-
 _SLOW = 10.0
 """Seconds from which a part of an evaluation is announced when it is done."""
 
@@ -86,11 +83,11 @@ def measure_run(
         held_out = choose(trainer.task, problems)
         step = steps_of(folder)
         cast = trainer.cast(max(step - 1, 0))
-        distinct = _unlike({name: trainer.policies[name].spec for name in _speakers(trainer, cast)})
+        distinct = _unlike({name: trainer.policies[name].spec for name in trainer.speakers})
         before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed, progress)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, "trained", cast, _speakers(trainer, cast), held_out, samples, seed, progress)
+        after = _evaluated(trainer, "trained", cast, trainer.speakers, held_out, samples, seed, progress)
         result = _described(trainer, step, held_out, before + gains(before, after), samples, seed)
     if play is None:
         write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
@@ -117,16 +114,10 @@ def evaluate_recipe(
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         cast = trainer.cast(0)
-        rows = _evaluated(trainer, "start", cast, _speakers(trainer, cast), held_out, samples, SEED, _announce)
+        rows = _evaluated(trainer, "start", cast, trainer.speakers, held_out, samples, SEED, _announce)
         result = _described(trainer, 0, held_out, rows, samples, SEED)
     show_evaluation(result)
     return result
-
-
-def _speakers(trainer: Trainer, cast: Mapping[Role, PolicyName]) -> list[PolicyName]:
-    """Return the policies that speak at some step of the run or in this cast: not critics and judges."""
-    seated = {name for step in range(min(trainer.steps, _STEPS)) for name in trainer.cast(step).values()}
-    return [name for name in trainer.policies if name in seated or name in cast.values()]
 
 
 def _unlike(specs: dict[PolicyName, PolicySpec]) -> list[PolicyName]:

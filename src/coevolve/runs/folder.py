@@ -91,10 +91,13 @@ class RunDir:
         the resume; a mark before its checkpoint would forbid a run that was killed between to begin anew."""
         durable.write_text(self.path / _SAVED, f"{step}\n")
 
+    def checkpoint(self, step: int) -> Path:
+        """Return the folder of the checkpoint after this many steps."""
+        return self.path / f"{_CHECKPOINT}{step}"
+
     def checkpoints(self) -> list[Path]:
         """Return the finished checkpoints, oldest first."""
-        found = [p for p in self.path.glob(f"{_CHECKPOINT}*") if p.name.removeprefix(_CHECKPOINT).isdecimal()]
-        return sorted(found, key=steps_of)
+        return sorted(filter(is_checkpoint, self.path.glob(f"{_CHECKPOINT}*")), key=steps_of)
 
     def check(self, steps: int, resume: bool) -> None:
         """Raise ValueError if a training of this many steps cannot start here, or be resumed. Changes nothing."""
@@ -200,6 +203,11 @@ class RunDir:
     def append_samples(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> None:
         """Append the records of held-out problems, played with the weights after ``step`` steps."""
         _append(self.samples, [{"step": step, **record} for record in episodes])
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a path is called as a checkpoint's folder is."""
+    return path.name.startswith(_CHECKPOINT) and path.name.removeprefix(_CHECKPOINT).isdecimal()
 
 
 def steps_of(checkpoint: Path) -> int:

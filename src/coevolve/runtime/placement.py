@@ -134,6 +134,12 @@ class Threads:
         _threads.products = self.products
 
 
+def thread_pool(count: int, name: str) -> ThreadPoolExecutor:
+    """Return a pool of threads in which PyTorch uses as many threads as in this one: a new thread does not know how
+    many it was told to use. name: how the threads' names begin."""
+    return ThreadPoolExecutor(count, name, torch.set_num_threads, (torch.get_num_threads(),))
+
+
 def side_by_side(
     policies: Mapping[PolicyName, P],
     names: Collection[PolicyName],
@@ -152,9 +158,7 @@ def side_by_side(
     if len(by_place) <= 1:
         parts = [work(there) for there in by_place.values()]
     else:
-        # A new thread does not know how many threads PyTorch was told to use.
-        cores = (torch.get_num_threads(),)
-        with ThreadPoolExecutor(len(by_place), initializer=torch.set_num_threads, initargs=cores) as threads:
+        with thread_pool(len(by_place), "place") as threads:
             parts = list(threads.map(work, by_place.values()))
     found = {name: value for part in parts for name, value in part.items()}
     return {name: found[name] for name in names}

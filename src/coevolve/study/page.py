@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from coevolve.report.findings.statistics import FEWEST
+from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list, many, number, within
 from coevolve.study import layout
@@ -23,7 +24,7 @@ from coevolve.study.layout import BREAK, Chapter, Picture
 from coevolve.study.results import Everywhere, Result, Results
 from coevolve.study.run import in_words
 from coevolve.study.svg import svg
-from coevolve.study.verdicts import GAIN, SLOPE, Found, Judged, holds, judge
+from coevolve.study.verdicts import Found, Judged, judge
 
 TITLE = "The study"
 INTRO = (

@@ -179,7 +179,7 @@ def _checked(book: Book, job: Job) -> dict[str, Any]:
         check(job.recipe.model_copy(update={"play": job.recipe.play if play is None else {"name": play}}))
     except ValueError as error:
         raise ValueError(f"{book.file}: arms.{job.arm}.evaluated_by: {error}") from error
-    found: dict[str, Any] = plain(component_settings(algorithm=made.algorithm(), play=made.play()))
+    found: dict[str, Any] = plain(component_settings(algorithm=made.algorithm, play=made.play()))
     return found
 
 

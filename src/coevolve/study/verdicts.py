@@ -25,15 +25,13 @@ from statistics import fmean
 from typing import Any
 
 from coevolve.report.findings.statistics import Estimate, estimate, holm, sign_flip
+from coevolve.report.findings.verdicts import holds
 from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
 from coevolve.study.results import Everywhere, Result, Results, other_weights
 
 MADE_APART = ("on different compute paths", "of different versions", "from different start weights")
 """Reasons why two runs are no pair that can be removed by making both of them anew."""
-
-SLOPE, GAIN = 0.3, 0.0
-"""A premise holds with at least this slope and more than this gain."""
 
 
 @dataclass
@@ -118,12 +116,6 @@ def decide(direction: Direction, effect: Estimate, adjusted: float, margin: floa
     if apart:
         return "confirmed" if (effect.mean > 0) == (direction == "more") else "refuted"
     return "equal" if within else "undecided"
-
-
-def holds(premise: Mapping[str, Any]) -> bool:
-    """Return whether the start policies read a reference and verify it; False where nothing could be measured."""
-    slope, gain = premise["slope"], premise["gain"]
-    return slope is not None and gain is not None and bool(slope >= SLOPE and gain > GAIN)
 
 
 def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] | None) -> str:

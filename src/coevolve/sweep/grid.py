@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from coevolve.files import cut, shown
-from coevolve.names import check_run
+from coevolve.names import check_run_name
 from coevolve.recipe.schema import Recipe, load_recipe, parts
 from coevolve.report import trackers
 
@@ -54,7 +54,7 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
             raise ValueError(f"{here} and {seen[record]} are the same run; leave one out")
         seen[record] = here
         name = _name(path.stem, {key: chosen[key] for key in varied if key != "seed"}, recipe.seed)
-        check_run(name)
+        check_run_name(name)
         recipes.append(recipe.model_copy(update={"output_dir": output / name}))
     return recipes
 
@@ -69,7 +69,7 @@ def _checked(recipe: Recipe) -> Recipe:
     """Return the recipe. Raises ValueError for components and trackers that do not exist or are invalid; the task is
     only built when a run starts."""
     made = parts(recipe)
-    for make in (made.play, made.cast, made.algorithm):
+    for make in (made.play, made.cast):
         make()
     trackers.check(recipe.report_to)
     return recipe

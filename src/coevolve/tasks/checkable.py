@@ -55,7 +55,8 @@ def _parts(case: Case) -> dict[str, float]:
     found = {"solved": right[-1]}
     if len(right) > 1:
         first, *others = (checks.answer(turn.text) for turn in case.turns)
-        found |= {"solved_any": max(right), "agree": float(all(checks.same(first, other) for other in others))}
+        agree = bool(first) and all(checks.same(first, other) for other in others)
+        found |= {"solved_any": max(right), "agree": float(agree)}
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from coevolve.rewards.code import AUX, MAIN, Grade, extract
-from coevolve.rewards.code.syntax import parse
+from coevolve.rewards.code.syntax import syntax_error
 from coevolve.rewards.sandbox import Verdict
 from coevolve.types import Role
 
@@ -186,15 +186,6 @@ def _author(verdict: Verdict, grade: Grade) -> str:
     """
     line = verdict.line or 0
     return grade.authors[line - 1] if 0 < line <= len(grade.authors) else MAIN
-
-
-def syntax_error(code: str) -> str | None:
-    """Return why the reward does not accept the code as Python, with the line; None if it does."""
-    try:
-        parse(code)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def cut(text: str, longest: int) -> str:

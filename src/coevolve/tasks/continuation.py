@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from coevolve import noise
 from coevolve.rewards.sentiment import Score
-from coevolve.tasks.data import Later
+from coevolve.tasks.data import Later, Split
 from coevolve.tasks.heard import sorted_out
 from coevolve.types import Case, Problem, Role, Turn
-
-Split = Literal["train", "test"]
 
 OBSERVER = 'I can make this sentence "{reference}" more positive: {query}'
 """CORY's observer template (arXiv 2410.06101, section 4). Models are pre-trained on it: not a character may change."""

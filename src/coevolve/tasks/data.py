@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from coevolve.faults import one_line
 from coevolve.files import cut, parse_json, read_text
@@ -23,6 +23,7 @@ from coevolve.types import Problem
 FOLDER = "COEVOLVE_DATA"
 
 Row = dict[str, Any]
+Split = Literal["train", "test"]
 Item = TypeVar("Item")
 
 

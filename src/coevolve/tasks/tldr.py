@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevolve.rewards.writing import TLDR
 from coevolve.tasks import data
-from coevolve.tasks.continuation import Split
+from coevolve.tasks.data import Split
 from coevolve.tasks.heard import Voice
 from coevolve.tasks.writing import WRITER, OfTexts, problems
 from coevolve.types import Problem

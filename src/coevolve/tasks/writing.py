@@ -14,8 +14,7 @@ from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words, read_words
 from coevolve.tasks import data
-from coevolve.tasks.continuation import Split
-from coevolve.tasks.data import Later
+from coevolve.tasks.data import Later, Split
 from coevolve.tasks.heard import Voice, columns_of, sorted_out
 from coevolve.tasks.roles import voice_of
 from coevolve.tasks.scoring import Scoring, rules

@@ -27,7 +27,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.names import HUB_NAME, is_recipe
 from coevolve.models.spec import PolicySpec
-from coevolve.names import check_run
+from coevolve.names import check_run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import load_yaml, validate
@@ -72,7 +72,7 @@ class Exported(BaseModel):
 
     @model_validator(mode="after")
     def _of_trained_policies(self) -> Exported:
-        check_run(self.run)
+        check_run_name(self.run)
         check_roles(self.roles, self.policies)
         for name, spec in self.policies.items():
             if is_recipe(spec.model):  # training by a stranger's recipe would write wherever it says

@@ -65,8 +65,12 @@ def test_any_answer_is_graded_within_seconds(text):
 
 
 def test_entry_and_helper_of_one_name():
-    [found] = grade([Job("aux", "assert candidate(1) == 2")], [{"aux": AUX, "main": AUX}], Canned())
-    assert found.total <= 4.0
+    """No pair could solve it; one agent can."""
+    job = Job("aux", "assert candidate(1) == 2")
+    with pytest.raises(ValueError, match="the tested function is called aux, as the helper of a pair is; rename it"):
+        grade([job], [{"aux": AUX, "main": AUX}], Canned())
+    [found] = grade([job], [{"main": AUX}], Canned())
+    assert found.total == pytest.approx(0.6 + 0.5 + 1.0)
 
 
 def test_too_deep_and_too_much_is_said():

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
-import torch
-
 from coevolve.runtime.cores import cores
-from coevolve.runtime.placement import product_threads
+from coevolve.runtime.placement import product_threads, thread_pool
 
 SHARE = 1 << 20
 """The least number of weights, or of other numbers that take as long, per thread, except for the last one's."""
@@ -36,5 +34,5 @@ def run(parts: Sequence[Callable[[], None]]) -> None:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Return the threads. They are kept because starting one takes as long as a small part, and by process because a
-    fork has none. A new thread does not know how many threads PyTorch was told to use, which is one here."""
-    return ThreadPoolExecutor(cores(), "product", torch.set_num_threads, (torch.get_num_threads(),))
+    fork has none."""
+    return thread_pool(cores(), "product")

@@ -22,6 +22,17 @@ LAZY = 0.5
 return."""
 
 
+SLOPE, GAIN = 0.3, 0.0
+"""The premise of CORY holds with at least this slope of the second role's reward on the first's, and more than this
+gain of reading."""
+
+
+def holds(premise: Row) -> bool:
+    """Return whether the start policies read a reference and verify it; False where nothing could be measured."""
+    slope, gain = premise["slope"], premise["gain"]
+    return slope is not None and gain is not None and bool(slope >= SLOPE and gain > GAIN)
+
+
 def team(rows: Sequence[Row]) -> str:
     """Return the conclusion from the returns of the trained team and of its start."""
     trained, start = rows

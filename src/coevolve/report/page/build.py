@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.recipe.inputs import dump
+from coevolve.report.findings import findings
+from coevolve.report.findings.arms import arms, unused
+from coevolve.report.findings.opening import opening
 from coevolve.report.page.blob import blob, pack
 from coevolve.report.page.columns import columns
 from coevolve.report.page.dialogues import dialogues
@@ -46,10 +49,6 @@ def write_page(runs: Sequence[Run], output: Path) -> Path:
 
 def content(runs: Sequence[Run]) -> Content:
     """Return the content of the page of these runs."""
-    from coevolve.report.findings import findings
-    from coevolve.report.findings.arms import arms
-    from coevolve.report.findings.opening import opening
-
     groups = arms(runs)
     name_of = {run.path: group.name for group in groups for run in group.runs}
     about = [
@@ -88,8 +87,6 @@ def _plotly() -> str:
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Number runs after the first of the same name: the page tells runs apart by their names."""
-    from coevolve.report.findings.arms import unused
-
     found: list[str] = []
     for name in names:
         found.append(unused(name, found))

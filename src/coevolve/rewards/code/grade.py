@@ -52,7 +52,7 @@ from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.simplify import simplify
-from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
+from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns, syntax_error
 from coevolve.rewards.code.usage import is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
@@ -180,7 +180,8 @@ def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box) -
     """Judge the answers to each job, ``{AUX: text, MAIN: text}``, or ``{MAIN: text}`` of a single agent.
 
     No text of an answer raises an error. All programs are given to the box in one call. Raises ValueError for other
-    keys, for a prelude or tests that do not parse, and for asserts that never run.
+    keys, for a pair whose tested function is called ``aux``, as the helper is, for a prelude or tests that do not
+    parse, and for asserts that never run.
     """
     found = [_judged(job, texts) for job, texts in zip(jobs, answers, strict=True)]
     runs = [i for i, one in enumerate(found) if one.code]
@@ -193,10 +194,12 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
     """Grade one job's answers in everything but the tests: ``verdicts`` is still empty."""
     if set(texts) not in ({MAIN}, {MAIN, AUX}):
         raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {AUX} and {MAIN}")
+    if AUX in texts and job.entry == AUX:
+        raise ValueError(f"grade: the tested function is called {AUX}, as the helper of a pair is; rename it")
     first, first_error = _parsed(extract(texts.get(AUX, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
     aux = function(definitions(simplify(parse(first)).body), AUX)
-    borrowed = aux is not None and aux.name == job.entry != AUX  # `aux = f`, and f is main's to write
+    borrowed = aux is not None and aux.name == job.entry  # `aux = f`, and f is main's to write
     aux = None if borrowed else aux
     main = function(definitions(simplify(parse(second)).body), job.entry)
     merged = _merged(job, first, second, [AUX] if aux else [], [AUX] if borrowed else [])
@@ -218,11 +221,8 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
 
 def _parsed(code: str) -> tuple[str, str | None]:
     """Return (the code, None), or ("", the syntax error)."""
-    try:
-        parse(code)
-    except ValueError as error:
-        return "", str(error)
-    return code, None
+    error = syntax_error(code)
+    return ("" if error else code), error
 
 
 def _merged(job: Job, first: str, second: str, taken: Sequence[str], borrowed: Sequence[str]) -> list[tuple[str, int]]:

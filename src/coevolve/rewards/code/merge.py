@@ -9,11 +9,9 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from coevolve.rewards.code.syntax import DEFINED, first_line, free, is_idle, loaded, parse, stored
+from coevolve.rewards.code.syntax import ASSIGNS, NAMED, first_line, free, is_idle, loaded, parse, stored
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
-_DEFINES = (*DEFINED, ast.ClassDef)
-_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _SHOWS = {"print"}
 _FILLS = {"append", "add", "update", "extend", "insert", "setdefault"}
 _TRIES = {"__name__", "input", "unittest", "doctest", "pytest"}
@@ -47,7 +45,7 @@ def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
     imports: list[tuple[ast.Import | ast.ImportFrom, int]] = []
     rest: list[tuple[ast.stmt, str, int]] = []
     bodies = [parse(piece.code).body for piece in pieces]
-    read = {name for body in bodies for node in body if isinstance(node, _DEFINES) for name in free(node)}
+    read = {name for body in bodies for node in body if isinstance(node, NAMED) for name in free(node)}
     for i, (piece, body) in enumerate(zip(pieces, bodies, strict=True)):
         lines = piece.code.encode().split(b"\n")
         trials = _Trials(piece, read)
@@ -56,7 +54,7 @@ def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
                 imports.append((node, i))
             elif not (is_idle(node) or trials.has(node) or _takes(node, set(piece.without))):
                 rest.append((node, _source(lines, node), i))
-    defined = {node.name for node, _, _ in rest if isinstance(node, _DEFINES)}
+    defined = {node.name for node, _, _ in rest if isinstance(node, NAMED)}
     needed = {name for node, _, _ in rest for name in loaded(node)} - defined
     hoisted: dict[str, int] = {}
     for imported, i in imports:
@@ -102,7 +100,7 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     if not names or stored([node]) & names:
         return bool(names)
     parts = list(ast.walk(node))
-    for inside in (part for part in parts if isinstance(part, _DEFINES)):
+    for inside in (part for part in parts if isinstance(part, NAMED)):
         outer = {name for part in ast.walk(inside) if isinstance(part, ast.Global) for name in part.names}
         if outer & names & stored(inside.body):
             return True
@@ -118,7 +116,7 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     said = [part for part in parts if isinstance(part, ast.Constant) and id(part) not in unread]
     texts = [part.value for part in said if isinstance(part.value, str)]
     says = any(text in names or _REACHED.search(text) for text in texts)
-    return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, _DEFINES))
+    return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, NAMED))
 
 
 def _own(parts: Sequence[ast.AST]) -> set[str]:
@@ -158,14 +156,14 @@ class _Trials:
     def has(self, node: ast.stmt) -> bool:
         called = _names(*(part.func for part in ast.walk(node) if isinstance(part, ast.Call)))
         asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-        if isinstance(node, _DEFINES):
+        if isinstance(node, NAMED):
             self.calls |= {node.name} if called & self.calls else set()
             self.fails |= {node.name} if called & self.fails else set()
             self.asserts |= {node.name} if asserts else set()
             self.filled |= _filled(node)
             self.known |= {node.name}
             return False
-        if isinstance(node, _ASSIGNS):
+        if isinstance(node, ASSIGNS):
             given, of_results = stored([node]), loaded(node) & self.results
             table = given & self.read and not (of_results or called & self.fails)
             is_trial = bool(called & self.calls or of_results) and not (given & self.tried or table)

@@ -94,16 +94,14 @@ def _branches(flow: Flow) -> Iterator[tuple[ast.expr, _Outcome, _Outcome]]:
         after = _Outcome()
         for node in reversed(block):
             if isinstance(node, ast.If):
-                yes, no = (_outcome(flow, *way) | (_Outcome() if leaves(way) else after) for way in _ways(node))
+                yes, no = (
+                    _outcome(flow, *way) | (_Outcome() if leaves(way) else after) for way in (node.body, node.orelse)
+                )
                 yield node.test, yes, no
             after |= _outcome(flow, node)
     for part in flow.nodes:
         if isinstance(part, ast.IfExp):
             yield part.test, _outcome(flow, part.body), _outcome(flow, part.orelse)
-
-
-def _ways(node: ast.If) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    return node.body, node.orelse
 
 
 def _has_two_ways(flow: Flow, test: ast.expr, yes: _Outcome, no: _Outcome) -> bool:
@@ -162,7 +160,7 @@ def _most(flow: Flow, block: Sequence[ast.stmt]) -> int:
     count = 0
     for node in reversed(block):
         if isinstance(node, ast.If):
-            ways = [_most(flow, way) + (0 if leaves(way) else count) for way in _ways(node)]
+            ways = [_most(flow, way) + (0 if leaves(way) else count) for way in (node.body, node.orelse)]
             count = flow.calls_in(node.test) + max(ways)
         else:
             count += flow.calls_in(node)

@@ -19,7 +19,9 @@ from collections.abc import Collection, Sequence
 
 from coevolve.rewards.code.alive import alive, containers, given_by, kept_in, only_checks
 from coevolve.rewards.code.syntax import (
+    ASSIGNS,
     DEFINED,
+    NAMED,
     assigned,
     is_idle,
     loaded,
@@ -46,7 +48,6 @@ _BY_TEXT = {"locals", "vars", "eval", "exec"}
 """Builtins that may read names as text: who reads one of them counts as reading every name."""
 _LEAVES = (ast.Return, ast.Raise)
 _JUMPS = (*_LEAVES, ast.Break, ast.Continue)
-_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TAUTOLOGIES = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 
 
@@ -92,7 +93,7 @@ class _Round:
     ) -> None:
         stores = Counter(part.id for part in nodes if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load))
         stores.update(part.arg for part in nodes if isinstance(part, ast.arg))
-        stores.update(part.name for part in nodes[1:] if isinstance(part, (*DEFINED, ast.ClassDef)))
+        stores.update(part.name for part in nodes[1:] if isinstance(part, NAMED))
         declared = {name for part in nodes if isinstance(part, ast.Global | ast.Nonlocal) for name in part.names}
         outside = set(scope(function.body))
         self.shared = declared | {part.id for part in nodes if isinstance(part, ast.Name) and part not in outside}
@@ -161,7 +162,7 @@ class _Round:
     def _leads_nowhere(self, node: ast.stmt) -> bool:
         if (kept := kept_in(node, self.sinks)) is not None:
             return self.is_quiet(*kept.parts)
-        if isinstance(node, _ASSIGNS):
+        if isinstance(node, ASSIGNS):
             held = node.targets if isinstance(node, ast.Assign) else [node.target]
             return self._all_dead(held) and (node.value is None or self.is_quiet(node.value))
         if isinstance(node, ast.Delete):

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
+NAMED = (*DEFINED, ast.ClassDef)
+ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Named = Function | ast.ClassDef
 
 DEEPEST, LARGEST = 200, 20_000
 """Most levels and nodes of a tree that is judged: its readers recurse once per level, where Python allows 1000 calls,
 and finish in seconds. The reference solutions of HumanEval and MBPP have at most 20 levels and 365 nodes."""
-
-NAMED = (*DEFINED, ast.ClassDef)
 
 
 def parse(code: str) -> ast.Module:
@@ -44,6 +44,15 @@ def parse(code: str) -> ast.Module:
             if isinstance(node, NAMED):
                 bodies.append((node.body, isinstance(node, ast.ClassDef)))
     return tree
+
+
+def syntax_error(code: str) -> str | None:
+    """Return why the reward does not accept the code as Python, with the line; None if it does."""
+    try:
+        parse(code)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _check_size(tree: ast.AST) -> None:
