@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from statistics import stdev
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
-from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion, rounds
+from coevolve import Case, PolicySpec, Problem, Sampling, ScriptedEngine, chain, cli, discussion, marlhf, noise, rounds
 from coevolve.evaluate import Row, best_at, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
@@ -83,6 +84,7 @@ def test_the_numbers() -> None:
     assert (pioneer["length"], pioneer["eos_rate"]) == (2.5, 1.0)
     assert pioneer["kl"] == pytest.approx(0.25)
     assert pioneer["distinct_1"] == pytest.approx(4 / 10)  # a, c, d, end of 10 tokens
+    assert pioneer["distinct_2"] == pytest.approx(4 / 6)  # a c, c d, d end, and three times a end
     assert observer["reward"] == 2.5
     assert "kl" not in observer
 
@@ -148,6 +150,12 @@ def test_alone_hears_nobody_and_only_the_temperature_differs() -> None:
     assert sampling == [Sampling(9, temperature=0.0)] * 4 + [Sampling(9, temperature=0.7)] * 4
 
 
+def test_the_seed_names_the_random_numbers() -> None:
+    engine = ScriptedEngine(script)
+    played({}, engine, seed=7)
+    assert engine.calls[0]["ann"][0].key == noise.key(7, "evaluate", "p0", 0, "pioneer", 0)
+
+
 def test_whom_to_try_alone() -> None:
     rows = played({"ann": Tenth(), "bob": Tenth()}, ScriptedEngine(script), alone=["bob"])
     assert [row["policy"] for row in rows if row["setting"] == "alone"] == ["bob", "bob"]
@@ -163,7 +171,8 @@ class Parted(Words):
         return [{"turns": float(len(case.turns)), "first": float(case.problem.id == "p0")} for case in cases]
 
 
-def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
+def test_the_whole_team_has_a_row_where_the_reward_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coevolve.evaluate.time", SimpleNamespace(perf_counter=count(0, 2).__next__))
     rows = evaluate(
         task=Parted(), play=discussion(), cast_at=CAST, policies={}, engine=ScriptedEngine(script),
         sampling=Sampling(9), problems=Words.test,
@@ -178,7 +187,7 @@ def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
     # Two rounds of (words + end): p0 (4 + 5) * 2, others (2 + 3) * 2: (18 + 3 * 10) / 4
     assert (whole[0]["turns"], whole[0]["tokens"]) == (16, 12.0)
     assert (whole[0]["parts/turns"], whole[0]["parts/first"]) == (2.0, 0.25)
-    assert whole[0]["seconds"] > 0
+    assert whole[0]["seconds"] == 0.5  # of 2 for four problems
 
 
 class Tried(Parted):
@@ -451,6 +460,15 @@ def test_the_best_of_many_samples_does_not_overflow() -> None:
 def test_the_best_of_more_than_there_are(k: int) -> None:
     with pytest.raises(ValueError, match=f"best of {k} of 3"):
         best_at([1, 2, 3], k)
+
+
+def test_a_trainer_tries_those_who_speak_with_as_many_samples_as_asked(micro_model: str) -> None:
+    """The judge of a team says nothing."""
+    policies = {name: PolicySpec(model=micro_model) for name in ("ann", "bob", "judge")}
+    rows = toy(micro_model, policies=policies, algorithm=marlhf(judge="judge"), play=rounds()).evaluate(1, samples=2)
+    assert {row["policy"] for row in rows} == {"ann", "bob"}
+    assert [row["turns"] for row in rows] == [1] * 4 + [2] * 4  # greedy, sampled
+    assert "best@2/reward" in rows[-1]
 
 
 def test_a_trainer_evaluates_as_a_run_is_evaluated(micro_model: str, tmp_path: Path) -> None:

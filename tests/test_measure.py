@@ -1,6 +1,8 @@
 """The numbers of a step where something is missing: nobody scored, no time passed, parts that are no numbers."""
 
+import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -35,6 +37,15 @@ def test_a_clock_that_stands_still_measures_no_speed():
     assert step_metrics([episode()], {}, clock(0.5))["tokens_per_second"] == 4.0
 
 
+def test_a_phase_that_is_entered_twice_lasts_as_long_as_both(monkeypatch):
+    monkeypatch.setattr("coevolve.measure.time", SimpleNamespace(perf_counter=iter([0.0, 1.0, 10.0, 12.0]).__next__))
+    found = Clock()
+    for _ in range(2):
+        with found("x"):
+            pass
+    assert found.seconds == {"x": 3.0}
+
+
 def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     batch = make_batch(4, 3).replace(reward_B=torch.full((4,), math.nan))
     batch = batch.replace(kl_BT=torch.ones(batch.mask_BT.shape) * batch.mask_BT)
@@ -50,6 +61,13 @@ def test_rows_that_nobody_sampled_are_not_in_the_mean_credit():
     targets = Targets(torch.zeros(batch.mask_BT.shape))
     assert learnt(batch, targets)["credit"] == 2.0
     assert "credit" not in learnt(batch.replace(extra_B=torch.ones(4, dtype=torch.bool)), targets)
+
+
+def test_what_an_algorithm_says_of_its_critic_is_believed():
+    batch = make_batch(4, 3)
+    zero = torch.zeros(batch.mask_BT.shape)
+    targets = Targets(zero, batch.logp_BT, metrics={"explained_variance": 0.25})
+    assert learnt(batch.replace(value_BT=zero), targets)["explained_variance"] == 0.25
 
 
 def test_kl_and_objective_are_known_by_role_where_one_policy_plays_both():
@@ -96,6 +114,21 @@ def test_a_part_is_a_mean_over_the_cases_that_have_it():
     assert episode_parts([forked], Parts([{"x": 1.0, "y": 4.0}, {"x": 2.0}])) == [{"parts/x": 1.5, "parts/y": 4.0}]
 
 
+def test_parts_see_what_came_before():
+    played = episode()
+    played.joints.append(dataclasses.replace(played.joints[0], after=0))
+    task = SimpleNamespace(parts=lambda cases: [{"before": float(len(case.history))} for case in cases])
+    assert episode_parts([played], task) == [{"parts/before": 1.0}]
+
+
+def test_the_reward_of_a_depth_counts_roles_alike():
+    # a moved twice and was paid 0, b once and was paid 3
+    a, again, b, last = (dataclasses.replace(episode().turns[0], role=role) for role in "aaba")
+    joints = [Joint((a, again, b), (0.0, 0.0, 3.0)), Joint((last,), (1.0,), after=0)]
+    found = interaction([Episode(Problem("p"), 0, [a, again, b, last], joints)])
+    assert found == {"turn/1/reward": 1.5, "turn/2/reward": 1.0}
+
+
 @pytest.mark.parametrize(
     ("answer", "want"),
     [
@@ -133,6 +166,12 @@ def test_the_reward_is_that_of_the_turns_that_were_scored():
     some = step_metrics([episode(), episode(reward=3.0), silent()], {}, clock(1.0))
     assert (some["reward"], some["turns"]) == (2.0, 3)
     assert "reward" not in spoken(silent().turns)
+
+
+def test_what_truncated_sampling_adds_is_per_token():
+    longer, shorter = episode().turns[0], silent().turns[0]  # two tokens and one
+    longer.excess = 0.6
+    assert spoken([longer, shorter])["excess"] == pytest.approx(0.2)
 
 
 def silent():

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 import time
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -245,6 +246,13 @@ def test_a_turn_that_is_asked_for_wrongly_is_named(how, said):
         played(play)
 
 
+def test_a_turn_may_count_for_nothing():
+    async def play(p, team):
+        await score(team, [await team["pioneer"](weight=0.0)])
+
+    assert played(play)[0][0].turns[0].weight == 0.0
+
+
 @pytest.mark.parametrize(
     ("heard", "said"),
     [
@@ -317,8 +325,9 @@ def test_a_bad_reward_is_named(reply, message):
 
 
 def test_numpy_numbers_are_numbers():
-    episodes, _, _ = played(chain(), task=Bad(lambda cases: [[np.float32(0.5)] * 2 for _ in cases]))
+    episodes, _, _ = played(chain(), task=Bad(lambda cases: [[np.float32(0.5), Fraction(1, 2)] for _ in cases]))
     assert [t.reward for t in episodes[0].turns] == [0.5, 0.5]
+    assert all(type(t.reward) is float for t in episodes[0].turns)
 
 
 def test_forgetting_to_score_and_scoring_twice_are_named():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import warnings
 from dataclasses import replace
 from statistics import fmean
@@ -47,6 +48,7 @@ from coevolve.algorithms import (
     reinforce,
     rloo,
 )
+from coevolve.measure import Clock
 from coevolve.pay import LARGEST
 from coevolve.plays import best_of, discussion, hinted, misheard, observers, resampled, rounds, tree
 from coevolve.rollout import rollout
@@ -321,12 +323,16 @@ def test_agents_that_learn_in_turn_know_how_the_first_has_moved(micro_model):
         seen.append((name, {other: torch.equal(found[other].adv_BT, targets[other].adv_BT) for other in targets}))
         return found, state
 
-    trainer = toy(micro_model, algorithm=replace(rule, follow=watched))
+    trainer = toy(micro_model, seed=3, algorithm=replace(rule, follow=watched))
     for i in range(6):
         trainer.step(i)
     assert all(same == {name: True, ("ann" if name == "bob" else "bob"): False} for name, same in seen)
     assert {name for name, _ in seen[::2]} == {"ann", "bob"}
     assert [len({a, b}) for (a, _), (b, _) in zip(seen[::2], seen[1::2], strict=True)] == [2] * 6
+    speak = [list(trainer.cast(i).values()) for i in range(6)]
+    assert [name for name, _ in seen] == [
+        names[n] for i, names in enumerate(speak) for n in noise.permutation(2, 3, "in turn", i)
+    ]
 
 
 def test_what_follows_an_update_may_leave_the_others_out(micro_model):
@@ -499,6 +505,48 @@ def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_m
     assert first != run("third", 1)
 
 
+def test_the_seed_names_all_that_a_step_draws(micro_model, monkeypatch):
+    """Turns and their length, the problems that join the others, and the pieces of a batch."""
+    drawn = []
+    monkeypatch.setattr("coevolve.trainer.with_others", lambda *given: drawn.append(given[-2:]) or given[0])
+    trainer = toy(micro_model, seed=3)
+    stages = [trainer.stage(i, None) for i in range(8)]
+    assert stages[2].key(Episode(Problem("p0"), 0), "a") == noise.key(3, 2, "p0", 0, "a")
+    assert [stage.sampling.max_new_tokens for stage in stages] == [4, 5, 3, 2, 3, 3, 3, 5]
+    trainer.sampled(5, Clock())
+    assert drawn == [(3, 5)]
+    assert trainer.policies["ann"].seed == 3
+
+
+def test_what_a_task_draws_from_pythons_generator_is_the_same_twice(micro_model, monkeypatch, tmp_path):
+    monkeypatch.setattr(Lucky, "reward", lambda self, cases: [[random.random()] * len(case.turns) for case in cases])
+
+    def run(before):
+        random.seed(before)
+        lines = toy(micro_model, steps=1).run(tmp_path / f"{before}", samples=0) / "metrics.jsonl"
+        return without_times(json.loads(lines.read_text()))
+
+    assert run(1) == run(2)
+
+
+def test_the_engine_rests_before_anybody_learns(micro_model, monkeypatch):
+    """What it holds of a GPU's memory is the learners' then."""
+    trainer, told = toy(micro_model), []
+    monkeypatch.setattr(trainer.engine, "rest", lambda: told.append("rest"))
+    for policy in trainer.policies.values():
+        monkeypatch.setattr(policy, "update", lambda *given: told.append("update") or {})
+    trainer.step(0)
+    assert told == ["rest", "update", "update"]
+
+
+def test_what_the_learner_said_before_its_update_is_kept_where_a_rule_corrects_the_sampler(micro_model):
+    rule = magrpo(clip=0.2, epochs=2, mismatch="tis")
+    trainer = toy(micro_model, roles=("a",), play=rounds(), members=2, algorithm=rule)
+    trainer.step(0)
+    batch = trainer.lessons["ann"][0]
+    assert torch.allclose(batch.logp_old_BT, batch.logp_BT, atol=1e-4)  # one and the same model
+
+
 def test_progress_is_shown_unless_somebody_else_listens(micro_model, tmp_path, capsys):
     toy(micro_model, steps=2).run(tmp_path / "shown")
     out, err = capsys.readouterr()
@@ -561,7 +609,7 @@ def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     of_p0 = [stage.key(Episode(Problem("p0"), 0), "a") for stage in stages]
     assert of_p0[:2] == of_p0[2:4] and of_p0[0] != of_p0[1]  # and so do the random numbers
     assert [stage.step for stage in stages] == list(range(8))  # but messages name the step
-    assert lengths[:2] == lengths[2:4] == lengths[4:6]  # the length pattern repeats
+    assert lengths == [3, 4] * 4  # the length pattern repeats
     for i in range(2):
         trainer.step(i)
     before = weights(trainer, "ann")
@@ -704,6 +752,7 @@ def test_every_problem_once_an_epoch_and_the_order_is_a_function_of_the_step():
     assert sorted(following) == sorted(epoch)
     assert following != epoch
     assert batch_of(problems, 5, 4, seed=0) == batch_of(problems, 5, 4, seed=0)
+    assert batch_of(problems, 0, 16, seed=0) != batch_of(problems, 0, 16, seed=1)
 
 
 def test_a_role_may_be_silent_for_a_step(micro_model):

@@ -191,6 +191,13 @@ def test_a_turn_that_is_part_of_what_follows_it_does_not_follow_itself():
     assert lambda_returns([first, second], joints, [4.0, 6.0], [1.0, 1.0], 1.0, 0.5) == [4.0, 6 + (1 - 4) / 2]
 
 
+def test_what_follows_a_turn_that_is_scored_again_later_counts():
+    # what followed its first joint was of value 5, paid 2, and nothing its second one: 4 + (3 + 0) / 2
+    one, other = turn("a", 10), turn("a", 11)
+    joints = [Joint((one,), (1.0,)), Joint((other,), (2.0,), after=0), Joint((one,), (3.0,))]
+    assert lambda_returns([one, other], joints, [4.0, 2.0], [0.0, 5.0], 1.0, 0.0) == [5.5, 2.0]
+
+
 def lambda_returns(turns, joints, credit, value, gamma, lam):
     keys = [id(one) for one in turns]
     numbers = [dict(zip(keys, each, strict=True)) for each in (credit, value)]

@@ -173,6 +173,13 @@ def test_a_team_without_differences_is_not_divided():
     # nor where only problems differ, and within each there is nothing but rounding
     rounding = batch([0.7, 0.7 + 1e-7, 0.2, 0.2], [0, 0, 1, 1])
     assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
+    # nor sums that are 0 but for the order of their terms, of rewards of 0.6 in all
+    rounding = batch([5.551115123125783e-17, 2.7755575615628914e-17, 0.0]).replace(paid_B=torch.full((3,), 0.6))
+    assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
+
+
+def test_a_team_that_differs_between_problems_only_is_divided_where_the_role_is_the_group():
+    assert advantages(magrpo(group="role", std="team"), batch([0.0, 4.0], peers=[0, 1])) == [-1.0, 1.0]
 
 
 def test_every_turn_alone_is_refused_by_whatever_compares():

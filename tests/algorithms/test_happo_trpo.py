@@ -58,7 +58,7 @@ def test_the_trust_regions_weight_follows_what_an_update_moved():
     given, rule = batch([[-1.0, -1.0]], [[0.0] * 2], [[0.0] * 2], [0.0]), trpo(trust=0.1)
     lesson = Lesson([], {"a": given})
 
-    def after(logp, state, trust=0.1):
+    def after(logp, state, trust=0.1, lesson=lesson):
         targets, state = trpo(trust=trust).advantage(lesson, state)
         return trpo(trust=trust).follow(lesson, "a", torch.tensor([logp]), targets, state)[1]["trust"]["a"]
 
@@ -68,9 +68,13 @@ def test_the_trust_regions_weight_follows_what_an_update_moved():
     assert after(moved, {}, trust=0.36) == 1.0
     assert after(moved, {}, trust=0.6) == 0.5
     assert after([-1.0, -1.0], {"trust": {"a": 1e-4}}) == 1e-4
+    one = Lesson([], {"a": given.replace(mask_BT=torch.tensor([[True, False]]))})
+    assert after(moved, {}, trust=0.36, lesson=one) == 2.0  # 0.718 of the only token
     targets, _ = rule.advantage(lesson, {"trust": {"a": 8.0}})
     assert targets["a"].columns["trust_B"].tolist() == [8.0]
     assert targets["a"].metrics["trust"] == 8.0
+    _, state = rule.follow(lesson, "a", torch.tensor([moved]), targets, {"trust": {"bob": 8.0}})
+    assert state == {"trust": {"bob": 8.0, "a": 2.0}}  # whoever did not learn keeps its own
 
 
 def test_the_trust_regions_loss_literal():

@@ -42,6 +42,16 @@ def test_by_hand():
     assert metrics["loss/alone"].item() == pytest.approx(0.5 * math.exp(-0.25) * -1.0 - 5.0 * 0.25)
 
 
+def test_an_answer_stands_behind_the_bare_prompt_of_its_own_role():
+    """Where its policy has several: y's is 9, x's is 5."""
+    first, second = spoke("x", "ann", "C"), spoke("y", "ann", "D")
+    second.prompt_ids = [9]
+    again = spoke("y", "ann", "D", heard=(first,))
+    batch = lesson(hindsight(), [paid((1.0, 2.0, 3.0), first, second, again)]).batches["ann"]
+    assert batch.ids_BS[3].tolist() == [9, 7, 0, 0]
+    assert batch.peers_B.tolist() == [0, 1, 1, 1]
+
+
 def test_behind_the_bare_prompt_an_answer_is_compared_with_the_mean_of_the_other_pioneers():
     rule = hindsight()
     made = lesson(rule, two_members(((1.0, 2.0), (3.0, 6.0), (8.0, 4.0))))
@@ -87,10 +97,18 @@ def test_where_there_is_nothing_to_stand_behind():
     rule = hindsight()
     with pytest.raises(ValueError, match="hindsight: nobody has heard anybody; want a play in which somebody reads"):
         lesson(rule, [paid((1.0, 2.0), spoke("x", "ann", "C"), spoke("y", "ann", "D"))])
+    first = spoke("x", "ann", "C")
+    with pytest.raises(ValueError, match="hindsight: nobody has heard anybody"):  # itself, and nobody else
+        lesson(rule, [paid((1.0, 2.0), first, spoke("x", "ann", "D", heard=(first,)))])
     first = spoke("pioneer", "ann", "C")
     apart = paid((1.0, 2.0), first, spoke("observer", "bob", "D", heard=(first,)))
     with pytest.raises(ValueError, match="policy 'bob', role 'observer', spoke on problem 'p' only after it had heard"):
         lesson(rule, [apart])
+
+
+def test_a_turn_is_alone_though_an_added_row_is_in_its_group():
+    with pytest.raises(ValueError, match=r"every turn is alone in its group.* set members to at least 2"):
+        hindsight().advantage(lesson(hindsight(), two_members()[:1]), {})
 
 
 def test_the_kl_is_of_the_turns_as_they_were_sampled():

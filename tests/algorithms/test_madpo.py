@@ -69,6 +69,9 @@ def test_a_partner_without_log_probabilities_wants_a_reference():
     alone = Lesson(nobody_knows, {"ann": given.batches["ann"]})
     with pytest.raises(ValueError, match=r"policy 'bob' said by its log-probabilities, and its engine has none"):
         madpo(reference=False).advantage(alone, {})
+    ann = given.batches["ann"].replace(logp_ref_BT=given.batches["ann"].logp_BT)
+    targets, _ = madpo().advantage(Lesson(nobody_knows, {"ann": ann}), {})
+    assert targets["ann"].columns["others_B"].tolist() == [0.0, 0.0]  # beside a reference nobody asks for them
 
 
 def test_one_policy_in_both_roles_takes_the_joint_step():

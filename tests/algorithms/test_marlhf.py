@@ -98,8 +98,11 @@ def test_the_order_of_a_sum_is_no_preference_of_the_judge():
         paid(three, *(spoke(name, name, "C", member=m) for name in ("ann", "bob", "cleo")))
         for m, three in enumerate([(0.1, 0.2, -0.3), (0.2, -0.3, 0.1)])
     ]
-    targets, _ = rule.advantage(scored(rule, episodes, [0.25, 1.0]), rule.start)
-    assert targets["judge"].metrics == {"pairs": 0.0, "agreed": 0.0}
+    given = scored(rule, episodes, [0.25, 1.0])
+    judge, targets = given.batches["judge"], rule.advantage(given, rule.start)[0]["judge"]
+    assert targets.metrics == {"pairs": 0.0, "agreed": 0.0}
+    out = Outputs(judge.logp_BT, torch.tensor([[0.25], [1.0]]))
+    assert rule.objective.loss(out, judge, targets, rule.objective.loss_aggregation(judge))[0] == 0
 
 
 def test_a_judge_who_says_the_reward_is_the_reward():

@@ -84,6 +84,16 @@ def test_advantages_and_the_kl_in_the_loss_are_divided_by_the_same():
     assert targets_of(ppo(eta=0.5, penalty="exact"), equal).columns["kl_weight_B"].tolist() == [pytest.approx(0.5)] * 2
 
 
+def test_the_kl_that_divides_them_is_a_mean_over_tokens_and_not_over_padding():
+    # to go 3 - 0.5 * 2, 3 | 4: variance 1; penalties 0.5, 1 | 0.5: mean square 1.5 / 3; so the root of 3/2
+    given = batch([[-1.0, -1.0]] * 2, [[-1.0, -1.0]] * 2, [[1.0, 2.0], [1.0, 0.0]], [3.0, 4.0])
+    given = given.replace(mask_BT=torch.tensor([[True, True], [True, False]]))
+    targets = targets_of(ppo(eta=0.5, lam=1.0, penalty="exact"), given)
+    unit = 1 / math.sqrt(1.5)
+    assert targets.adv_BT.tolist() == [[pytest.approx(-unit), pytest.approx(0.0)], [pytest.approx(unit), 0.0]]
+    assert targets.columns["kl_weight_B"].tolist() == [pytest.approx(0.5 * unit)] * 2
+
+
 @pytest.mark.parametrize("rule", [reinforce_pp(), *(ppo(lam=1.0, penalty=p) for p in ("full", "sampled", "exact"))])
 def test_equal_pay_without_a_kl_teaches_nothing(rule):
     nothing = [[0.0] * 7] * 31
@@ -252,12 +262,21 @@ def test_statistics_run_on():
     assert state["moments"]["a"]["count"] == 7
 
 
+def test_statistics_of_who_did_not_speak_stay():
+    before = {"moments": {"b": {"count": 3, "mean": 3.0, "squares": 8.0}}}
+    _, state = learnt_from(ppo(rescale="scale"), batch([[0.0]], [[0.0]], [[0.0]], [1.0]), before)
+    assert state["moments"].keys() == {"a", "b"}
+    assert state["moments"]["b"] == {"count": 3, "mean": 3.0, "squares": 8.0}
+
+
 def test_the_weight_of_the_penalty_follows_the_kl():
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])  # 3 nats a turn, wanted 2: at most 0.2 more
     targets, state = learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given)
     assert targets.eta == 0.5
     assert state == {"kl": {"a": pytest.approx(0.5 * (1 + 0.2 * 1 / 10))}}
     assert learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given, {"kl": {"a": 0.7}})[0].eta == 0.7
+    _, state = learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given, {"kl": {"b": 0.7}})
+    assert state == {"kl": {"b": 0.7, "a": pytest.approx(0.51)}}  # whoever did not speak keeps its own
 
 
 def test_without_these_options_nothing_is_done_to_a_reward():

@@ -33,6 +33,14 @@ def test_by_hand():
     assert state["values"]["a"]["mean"] == 5.0
 
 
+def test_what_a_critic_explains_is_in_the_units_of_returns():
+    # 1 and -1 are 3 + sqrt(8) and 3 - sqrt(8): of returns 7 and 1, whose variance is 9, errors 1 + (3 - sqrt(8)) and
+    # 1 - (3 - sqrt(8)) are left
+    past = {"values": {"a": {"count": 2, "mean": 3.0, "squares": 8.0}}}
+    targets, _ = learnt_from(ppo(**PLAIN, value_norm=True), given([1.0, -1.0], [7.0, 1.0]), past)
+    assert targets.metrics["explained_variance"] == pytest.approx(1 - (3 - math.sqrt(8)) ** 2 / 9)
+
+
 def test_in_units_of_1_about_0_it_is_the_rule_itself():
     past = {"values": {"a": {"count": 5, "mean": 0.0, "squares": 4.0}}}
     plain, other = ppo(**PLAIN), ppo(**PLAIN, value_norm=True)

@@ -193,6 +193,10 @@ def test_tables_and_teams_that_are_too_large():
         ValueError, match=r"17 members of 3 agents are 4,913 joint .* want at most 4,096: set shifts, at most 17"
     ):
         crossed()(many, paid)
+    # 64 members of 2 are 4,096: what i says beside all of 0 to 63 is paid i - 31.5 in the mean
+    paid = Paid({f"{i} {j}": i - j for i in range(64) for j in range(64)})
+    found = crossed()([episode(paid, i, str(i), str(i)) for i in range(64)], paid)
+    assert found == [[i - 31.5, 31.5 - i] for i in range(64)]
     paid = Paid(dict.fromkeys([f"{i} {i}" for i in range(65)], 0.0))
     with pytest.raises(ValueError, match=r"65 members of 2 agents are 4,160 joint .* want at most 4,096: set shifts"):
         crossed(shifts=64)([episode(paid, i, str(i), str(i)) for i in range(65)], paid)

@@ -30,8 +30,10 @@ def test_one_agent_alone_is_paid_its_reward(credit):
     assert asked(credit, episode(0.5)) == [0.5]
 
 
-@pytest.mark.parametrize("credit", [team_sum(), team_mean(), to_go()])
-def test_rewards_of_alternatives_do_not_add_up(credit):
+@pytest.mark.parametrize(
+    ("credit", "want"), [(team_sum(), [7.0] * 3), (team_mean(), [7 / 3] * 3), (to_go(), [7.0, 6.0, 4.0])]
+)
+def test_rewards_of_alternatives_do_not_add_up(credit, want):
     turns = [spoke("a"), spoke("b"), spoke("b")]
     beside = Episode(P, 0, turns, [Joint((turns[0], one), (1.0, 1.0)) for one in turns[1:]])
     with pytest.raises(
@@ -46,7 +48,9 @@ def test_rewards_of_alternatives_do_not_add_up(credit):
     behind = Episode(
         P, 0, turns, [Joint((turns[1],), (1.0,)), Joint((turns[2],), (1.0,), 0), Joint((turns[0],), (1.0,))]
     )
-    assert asked(credit, behind) == [0.0] * 3  # what the turns say themselves
+    for turn, reward in zip(turns, (1.0, 2.0, 4.0), strict=True):
+        turn.reward = reward
+    assert asked(credit, behind) == want  # what the turns say themselves
 
 
 def test_a_turn_that_was_scored_0_counts_in_the_mean():

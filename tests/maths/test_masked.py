@@ -73,6 +73,14 @@ def test_nor_those_that_vary_by_rounding_only(paid):
     assert math.isfinite(masked.explained_variance(values, returns, mask).item())
 
 
+def test_rounding_adds_up_over_the_tokens_of_a_turn():
+    """50 tokens about 1 may be 50 steps of float32 apart, and one of them is 10."""
+    values, mask = torch.zeros(1, 50), torch.ones(1, 50, dtype=torch.bool)
+    returns = torch.ones(1, 50)
+    returns[0, 0] += 10 * 2**-23
+    assert math.isnan(masked.explained_variance(values, returns, mask).item())
+
+
 def test_explained_variance():
     returns = torch.tensor([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]])
     assert masked.explained_variance(returns, returns, MASK).item() == 1.0

@@ -11,7 +11,7 @@ from coevolve.plays import PLAYS, best_of, discussion, rounds, tree
 from coevolve.recipe.components import component
 from coevolve.rollout import Stage, rollout
 from coevolve.runs.record import records
-from coevolve.types import Problem, Sampling, Turn
+from coevolve.types import Problem, Sampling
 
 CAST = {"a": "ann", "b": "bob"}
 P = (Problem("p"), Problem("q"))
@@ -208,6 +208,8 @@ def test_a_done_branch_does_not_grow():
     episodes, engine, _ = played(tree(2, 2, done=1.0))
     assert shapes(engine)[1] == {"ann": 2, "bob": 2}
     assert [joint.after for joint in episodes[0].joints] == [None, None, 0, 0]
+    # four turns an agent: 1/2 each at the root, 1/4 each below, as if the done branch had grown too
+    assert collated(episodes, team_return(), "ann").weight_B.tolist() == [2.0, 2.0, 1.0, 1.0]
 
 
 def test_best_of_lets_the_best_joint_go_on_and_pays_each_turn_its_own():
@@ -285,7 +287,7 @@ def test_any_number_of_agents():
     episodes, engine, _ = played(rounds(2, feedback=True), cast=cast)
     assert shapes(engine) == [{"A": 1, "B": 1, "C": 1, "D": 1}] * 2
     assert [len(joint.turns) for joint in episodes[0].joints] == [4, 4]
-    assert isinstance(episodes[0].turns[0], Turn)
+    assert [turn.policy for turn in episodes[0].turns] == [*"ABCDABCD"]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ def test_hinted_answers_stand_beside_what_they_heard():
     said = [tuple(turn.text for turn in joint.turns) for joint in episodes[0].joints]
     assert said == [("1", "2"), ("30", "2"), ("1", "40")]
     assert asked(first_joint(), episodes[0]) == [3.0, 3.0, 32.0, 41.0]
+    # none continues another: what first answers earned is the mean of their joints, (3 + 41) / 2 and (3 + 32) / 2
+    assert [joint.after for joint in episodes[0].joints] == [None] * 3
+    assert asked(team_return(), episodes[0]) == [22.0, 17.5, 32.0, 41.0]
     three, engine, task = played(hinted(), cast={role: role.upper() for role in "abc"})
     assert task.heard[3:] == [("p", "a", ["b0", "c0"]), ("p", "b", ["a0", "c0"]), ("p", "c", ["a0", "b0"])]
     assert len(three[0].joints) == 4

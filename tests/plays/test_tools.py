@@ -61,6 +61,7 @@ def message(call: Callable[[], Any]) -> str:
         ('<tool_call>{"name": "f", "arguments": {}}', [("f", {})]),  # cut before it ended
         ('<tool_call>{"name": "f", "argu', []),
         ('<tool_call>{"name": "now"}</tool_call>', [("now", {})]),  # a function without parameters
+        ('<tool_call>{"name": "now", "id": "1", "type": "function"}</tool_call>', [("now", {})]),
         ('{"name": "now", "arguments": null}', [("now", {})]),
         ('<tool_call>{"name": "add", "arguments": {"name": "Bob"}</tool_call>', []),  # a brace is missing
         ('<tool_call>{"name": "add", "arguments": {"user": {"name": "Bob"}, "x": tru}}</tool_call>', []),

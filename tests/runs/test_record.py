@@ -125,7 +125,6 @@ def test_parts_are_written_with_the_episode(micro_model):
     line = trainer.step(0)
     assert line["parts/turns"] == 2.0
     assert records(trainer.episodes, {}, {})[0]["parts"] == {"parts/turns": 2.0}
-    assert torch.is_tensor(trainer.lessons["ann"][0].ids_BS)
 
 
 def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):

@@ -197,6 +197,12 @@ def test_a_checkpoint_of_another_recipe_is_named(micro_model, run):
         toy(micro_model, batch_size=4).run(run, resume=True)
 
 
+@pytest.mark.parametrize(("name", "there"), [("seed", 0), ("members", 1), ("reset_every", None)])
+def test_every_number_that_a_step_depends_on_is_part_of_a_run(micro_model, run, name, there):
+    with pytest.raises(ValueError, match=f"another recipe: {name} is {there} there and 2 here"):
+        toy(micro_model, **{name: 2}).run(run, resume=True)
+
+
 def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, run):
     for folder in RunDir(run).checkpoints():
         shutil.rmtree(folder)
