@@ -19,8 +19,9 @@ def read_text(file: Path, content: bytes | None = None) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        byte = f"line {line}, byte {content[error.start]:#04x}"
+        decoded = error.object  # without a byte order mark
+        line = decoded.count(b"\n", 0, error.start) + 1
+        byte = f"line {line}, byte {decoded[error.start]:#04x}"
         raise ValueError(f"{file} is not UTF-8 text ({byte}); save it as UTF-8") from error
 
 

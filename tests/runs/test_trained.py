@@ -71,8 +71,8 @@ def test_of_a_copy_the_checkpoint_itself_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
     (folder / "manifest.json").write_text("{")
-    with kept(folder) as copy, pytest.raises(ValueError, match="checkpoint-2 is torn") as told:
-        checkpoint.verify(copy, folder)
+    with pytest.raises(ValueError, match="checkpoint-2 is torn") as told, kept(folder) as copy:
+        checkpoint.verify(copy)
     assert ".reading" not in str(told.value)
 
 

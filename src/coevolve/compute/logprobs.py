@@ -142,8 +142,9 @@ def action_logps(
     if reference is not None:
         reference = reference._replace(hidden_NW=pad(reference.hidden_NW, (0, 0, 0, fill)))
     found = _ActionLogps.apply(  # type: ignore[no-untyped-call]
-        use or PLAIN, layer, dtype, hidden_NW, layer.weight, layer.bias, action_N, temperature_N, reference
-    )
+        use or PLAIN, layer, dtype, hidden_NW, layer.weight, layer.bias, action_N, temperature_N, reference,
+        torch.is_grad_enabled(),
+    )  # fmt: skip
     return tuple(x_N[:n] for x_N in found)
 
 
@@ -175,10 +176,10 @@ class _ActionLogps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, use: Operations, layer: nn.Linear, dtype: torch.dtype, hidden_NW: Tensor, weight_VW: Tensor,
-        bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor, reference: Reference | None,
+        bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor, reference: Reference | None, learns: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         shape, logits = (len(action_N), len(weight_VW)), use.lm_head(layer, dtype)
-        keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
+        keep = learns and any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
         ctx.use, ctx.layer, ctx.dtype = use, layer, dtype  # not ``logits``, which may hold a copy of the weights
         ctx.reference = reference
@@ -227,7 +228,7 @@ class _ActionLogps(torch.autograd.Function):
             elif dweight_VW is not None:  # one product over all tokens is the fastest
                 dweight_VW = ctx.use.inner(dz_NV, hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
-        return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None, None
+        return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None, None, None
 
 
 def _logits_gradient(p_NV: Tensor, action_N: Tensor, scale_N: Tensor | None, more_NV: Tensor | None) -> Tensor:

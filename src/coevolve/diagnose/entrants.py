@@ -86,7 +86,7 @@ def verified(one: Entrant) -> Iterator[Entrant]:
     """Keep a team's checkpoint readable inside the context; yields the team with that copy. Raises ValueError if it is
     damaged."""
     with kept(one.folder) as folder:
-        checkpoint.verify(folder, one.folder)
+        checkpoint.verify(folder)
         yield replace(one, folder=folder)
 
 

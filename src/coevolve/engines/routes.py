@@ -133,7 +133,8 @@ def _read_openai(answer: Any, speaker: Published) -> Sample:
     _check_whole(choice["finish_reason"])
     ids = [int(i) for i in speaker.tokenizer(choice["text"], add_special_tokens=False).input_ids]
     end = speaker.tokenizer.eos_token_id
-    if choice["finish_reason"] == "stop" and end is not None and (not ids or ids[-1] not in speaker.eos):
+    ended = choice["finish_reason"] == "stop" or not ids  # nothing, or special tokens alone, which the text leaves out
+    if ended and end is not None and (not ids or ids[-1] not in speaker.eos):
         ids.append(int(end))
     return _sample(ids, [math.nan] * len(ids), speaker)
 

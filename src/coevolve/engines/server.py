@@ -136,7 +136,7 @@ class ServerEngine(BaseEngine):
 
     def _be_there(self) -> None:
         if not self._begun:  # closed before, and used again
-            self._publish(list(self.published.values()))
+            self._publish([])
 
     def _check_sampling(self, say: Say) -> None:
         if 0 < say.sampling.temperature < self.routes.coldest:
@@ -193,6 +193,7 @@ class ServerEngine(BaseEngine):
 
     def _publish(self, news: Sequence[Published]) -> None:
         if not self._begun:
+            news = list(self.published.values())  # a server that begins has none
             if self.ours:
                 self.child, self.url = serve(list(self.published.values()), self.start or {}, self.seconds)
             try:
@@ -257,7 +258,8 @@ class ServerEngine(BaseEngine):
     async def _check_routes(self, client: Any) -> None:
         try:
             paths = (await sent(client, "/openapi.json")).json()["paths"]
-        except (ValueError, LookupError, TypeError):
+            assert isinstance(paths, dict)
+        except (ValueError, LookupError, TypeError, AssertionError):
             paths = {}
         for route in self.routes.needed({new.spec.weights for new in self.published.values()}):
             if route.partition("?")[0] not in paths:
@@ -328,8 +330,10 @@ class ServerEngine(BaseEngine):
         found: dict[int, Sample] = {}
 
         def late() -> str:
-            first = next(self._whose(*one) for i, one in enumerate(asked) if i not in found)
-            return f"{first}: {self.about} left {len(asked) - len(found)} of {len(asked)} turns unanswered"
+            missing = [self._whose(*one) for i, one in enumerate(asked) if i not in found]
+            if not missing:
+                return f"{self.about} answered, and did not end its connections"
+            return f"{missing[0]}: {self.about} left {len(missing)} of {len(asked)} turns unanswered"
 
         async with self._requests(late) as client:
 

@@ -30,6 +30,7 @@ _ENVIRONMENT = {
 _LOADS_ADAPTERS = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Only for teams with adapters: vLLM refuses it together with several API servers (``data-parallel-size``)."""
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
+_HERE = "127.0.0.1"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM allows as ``max-lora-rank``."""
 
@@ -40,7 +41,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
     Raises ShortageError if there is no program ``vllm`` or, with the server's last line of output, if it ends or does
     not answer within ``seconds``; ValueError for an invalid port, and for one at which another server listens, whose
     turns would be taken for those of this one."""
-    flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
+    flags: dict[str, Any] = {**flags_of(team), "host": _HERE, "port": free_port(), **further}
     around = dict(_ENVIRONMENT)
     if any(new.spec.weights == "lora" for new in team):
         around |= _LOADS_ADAPTERS
@@ -62,7 +63,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
             "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
             "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
         ) from error
-    url, end = f"http://127.0.0.1:{flags['port']}", time.monotonic() + seconds
+    url, end = f"http://{_reached_at(str(flags['host']))}:{port}", time.monotonic() + seconds
     try:
         while not answers(child, url):
             if child.ended is not None or time.monotonic() > end:
@@ -74,6 +75,12 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
         child.close(keep_log=isinstance(error, ShortageError))
         raise
     return child, url
+
+
+def _reached_at(host: str) -> str:
+    """Return the address at which a server that listens at this one is reached from here."""
+    everywhere = {"0.0.0.0": _HERE, "::": "[::1]"}
+    return everywhere.get(host, f"[{host}]" if ":" in host else host)
 
 
 def answers(child: Child, url: str) -> bool:

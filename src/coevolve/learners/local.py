@@ -302,13 +302,14 @@ class LocalLearner(Policy):
                     stacklevel=3,
                 )
             return
-        self.weights.load(folder)
-        if self.value_head is not None:
-            head = read(folder / VALUE_FILE)
-            check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
-            self.value_head.load_state_dict(head)
         assert self.optimizer is not None
         check_state(training_state, self.parameters, self.spec.optimizer, folder)
+        head = read(folder / VALUE_FILE) if self.value_head is not None else {}
+        if self.value_head is not None:
+            check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
+        self.weights.load(folder)  # checked as a whole before anything changes
+        if self.value_head is not None:
+            self.value_head.load_state_dict(head)
         load_state(self.optimizer, training_state["optimizer"])
 
 

@@ -86,17 +86,19 @@ def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Param
 
     Parameters that have had no gradient, such as those of an unused value head, have no moments yet.
     """
-    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's name, bitsandbytes'
+    kinds = ("exp_avg", "exp_avg_sq"), ("state1", "state2")  # PyTorch's names, bitsandbytes'
+    names, (other, _) = kinds if kind == "adamw" else kinds[::-1]
     try:
         moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
         if any(other in state for state in moments.values()):
             raise ValueError(f"{folder}: its optimiser's state is of other moments than optimizer: {kind} has")
-        wrong = [i for i, state in moments.items() if state[name].shape != parameters[i].shape]
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        wrong = [i for i, state in moments.items() for name in names if state[name].shape != parameters[i].shape]
+        finite = all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values())
+    except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
     if wrong:
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
-    if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
+    if not finite:
         raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
 
 

@@ -62,10 +62,10 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
 
 
 def _check_generation(name: str) -> None:
-    """Raise ValueError for a broken generation config in a folder: transformers takes a file that it cannot read for
-    none, without a word."""
-    where = resolve(name)
-    if not isinstance(where, Path) or not (file := where / GENERATION_CONFIG_NAME).is_file():
+    """Raise ValueError for a broken generation config in a folder or the hub's cache: transformers takes a file that it
+    cannot read for none, without a word."""
+    folder = where if isinstance(where := resolve(name), Path) else snapshot(where)
+    if folder is None or not (file := folder / GENERATION_CONFIG_NAME).is_file():
         return
     try:
         ends = read_json(file).get("eos_token_id")

@@ -49,16 +49,17 @@ class PolicySpec:
     much higher rate than pre-trained weights. max_grad_norm: clip the gradient's norm (None: measure only). schedule:
     of the learning rate over the run's steps, after warmup_steps of linear warm-up. device: "auto" is the first GPU, or
     the CPU. dtype: of the computation; trained weights are always float32, others are held in the computation's dtype
-    (``models.narrow``). micro_tokens: tokens per forward and backward, in each process if there are several, common
-    prefixes of rows counted once (padding included for models that cannot share them, see docs/performance.md); more is
-    faster as long as memory lasts. gradient_checkpointing: keep only the input of every layer and compute the rest
-    again for the gradient, for long texts: about a third more time. chat: whether a task's instructions are messages of
-    the model's chat template: None if it has one, False never, True always (an error without one), or always with these
-    keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold the linear layers of the base in 4 bits
-    (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in ``dtype``; only for lora and frozen.
-    optimizer: AdamW with moments in float32, or in 8 bits (arXiv 2110.02861; "paged": in memory that a GPU lends out)
-    by bitsandbytes, a quarter of the bytes; tensors of less than 4,096 numbers keep float32. compute: the backend,
-    "auto" by the rule of ``compute.backend``; "reference" is slow and plain, to compare with.
+    (``models.narrow``). micro_tokens: about how many tokens per forward and backward, in each process if there are
+    several, common prefixes of rows counted once (padding included for models that cannot share them, see
+    docs/performance.md); more is faster as long as memory lasts. gradient_checkpointing: keep only the input of every
+    layer and compute the rest again for the gradient, for long texts: about a third more time. chat: whether a task's
+    instructions are messages of the model's chat template: None if it has one, False never, True always (an error
+    without one), or always with these keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold the
+    linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in
+    ``dtype``; only for lora and frozen. optimizer: AdamW with moments in float32, or in 8 bits (arXiv 2110.02861;
+    "paged": in memory that a GPU lends out) by bitsandbytes, a quarter of the bytes; tensors of less than 4,096 numbers
+    keep float32. compute: the backend, "auto" by the rule of ``compute.backend``; "reference" is slow and plain, to
+    compare with.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

@@ -486,15 +486,15 @@ def is_code(value: Any, folder: Path = Path()) -> bool:
     return ".py:" in os.path.basename(str(value)) and names_file(value, folder)
 
 
-def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    if over.get("name", base.get("name")) != base.get("name"):
+def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any], component: bool = False) -> dict[str, Any]:
+    if component and over.get("name", base.get("name")) != base.get("name"):
         return dict(over)
     result = dict(base)
     for key, value in over.items():
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
-            result[key] = _laid_over(base[key], value)
+            result[key] = _laid_over(base[key], value, key not in ("roles", "policies"))  # whose keys are free names
         else:
             result[key] = value
     return result

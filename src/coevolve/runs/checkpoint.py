@@ -144,28 +144,24 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         ) from error
 
 
-def verify(folder: Path, name: Path | None = None) -> dict[str, Any]:
-    """Check every file against the manifest; return trainer.json. Raises ValueError naming the file that is wrong.
-
-    name: of the checkpoint in messages, if the folder is a copy of it (``trained.kept``)."""
-    name = folder if name is None else name
+def verify(folder: Path) -> dict[str, Any]:
+    """Check every file against the manifest; return trainer.json. Raises ValueError naming the file that is wrong."""
     manifest = folder / "manifest.json"
     if not manifest.is_file():
-        raise ValueError(f"{name} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
+        raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
     older = "delete the folder to resume from the one before"
     try:
         files = shapes.read(manifest)
         if _STATE not in files:
             raise ValueError(f"it does not name {_STATE}")
     except ValueError as error:
-        said = str(error).replace(str(folder), str(name))
-        raise ValueError(f"{name} is torn: its manifest.json is none ({said}); {older}") from error
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); {older}") from error
     for path, expected in files.items():
         file = inside(folder, path)
         if not os.path.isfile(file) or _fingerprint(file) != expected:
             # os.path, unlike Path, does not raise for a name that no file can have
             how = "changed since it was written" if os.path.exists(file) else "missing"
-            raise ValueError(f"{name} is torn: {path[:200]} is {how}; {older}")
+            raise ValueError(f"{folder} is torn: {path[:200]} is {how}; {older}")
     return shapes.read(folder / _STATE)
 
 

@@ -75,7 +75,7 @@ def measure_run(
     recipe = recipe_of(directory, trust_code)
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
-        checkpoints.verify(folder, found)
+        checkpoints.verify(folder)
         if play is None:
             check_writable(directory.path / "eval.json")  # before hours of work whose result could not be written
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))

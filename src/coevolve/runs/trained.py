@@ -52,8 +52,8 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
 def kept(folder: Path) -> Iterator[Path]:
     """Keep a checkpoint readable inside the context, since a run that still trains deletes its old ones.
 
-    Yields a copy made of hard links, or the checkpoint itself where there can be no links. Raises ValueError if it was
-    deleted before there was a copy."""
+    Yields a copy made of hard links, or the checkpoint itself where there can be no links. Messages of a ValueError
+    raised inside name the checkpoint, not the copy. Raises ValueError if it was deleted before there was a copy."""
     with ExitStack() as stack:
         there = folder
         with suppress(OSError):
@@ -64,7 +64,12 @@ def kept(folder: Path) -> Iterator[Path]:
             there = room / folder.name
         if there == folder and not folder.exists():
             raise ValueError(f"{folder} was deleted meanwhile by the training that goes on there; try again")
-        yield there
+        try:
+            yield there
+        except ValueError as error:
+            if str(there) in (said := str(error)) and there != folder:
+                raise ValueError(said.replace(str(there), str(folder))) from error
+            raise
 
 
 def _linked(file: str, there: str) -> None:

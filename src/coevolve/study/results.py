@@ -103,7 +103,8 @@ class Result(BaseModel):
         one seed."""
         if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
             return tree
-        best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
+        rows = [row for row in tree["rows"] if isinstance(row, dict)]
+        best = [int(found[1]) for row in rows for key in row if (found := _BEST.fullmatch(key))]
         evaluated = tree.get("evaluated", {"samples": max(best, default=1)})
         return {**tree, "evaluated": {"seed": _ONE_FOR_ALL, **evaluated} if isinstance(evaluated, dict) else evaluated}
 
@@ -218,9 +219,13 @@ def check_starts(folder: Path) -> None:
 
 def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
     """Return the machine of a run that ``check_starts`` has accepted."""
-    paths = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in begun
-                    for name in one["compute"]["policies"].values()})  # fmt: skip
-    return Machine(processor=processor(), compute=tuple(paths), threads=begun[0]["compute"]["threads"])
+    paths = {_path(name, one["device"]) for one in begun for name in one["compute"]["policies"].values()}
+    return Machine(processor=processor(), compute=tuple(sorted(paths)), threads=begun[0]["compute"]["threads"])
+
+
+def _path(about: str, card: str) -> str:
+    """Return what computes a policy; on a GPU with the card's name in place of its number."""
+    return re.sub(r"\bcuda(:\d+)?", card, about)
 
 
 def start_weights(recipe: Recipe) -> dict[str, str]:

@@ -14,7 +14,7 @@ import yaml
 
 from coevolve.files import cut, shown
 from coevolve.names import check_run_name
-from coevolve.recipe.schema import Recipe, load_recipe, parts
+from coevolve.recipe.schema import Recipe, check_taught, load_recipe, parts
 from coevolve.report import trackers
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
@@ -66,8 +66,9 @@ def _written_with_a_dash(chosen: Mapping[str, str], error: str) -> str:
 
 
 def _checked(recipe: Recipe) -> Recipe:
-    """Return the recipe. Raises ValueError for components and trackers that do not exist or are invalid; the task is
-    only built when a run starts."""
+    """Return the recipe. Raises ValueError for components and trackers that do not exist or are invalid, and where
+    nobody could learn; the task is only built when a run starts."""
+    check_taught(recipe)
     made = parts(recipe)
     for make in (made.play, made.cast):
         make()

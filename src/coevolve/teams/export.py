@@ -88,7 +88,7 @@ def export(
     try:
         beside.mkdir(parents=True)
         with kept(folder) as copy:  # a run that still trains deletes its old checkpoints
-            trained = int(checkpoint.verify(copy, folder)["step"])
+            trained = int(checkpoint.verify(copy)["step"])
             _write(beside, directory, recipe, copy, trained, merge)
         os.replace(beside, target)
     except shutil.Error as error:  # it lists every file that could not be copied; report the first
@@ -112,11 +112,12 @@ def _place(output: Path) -> Path:
 
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
-    bases = _Bases(target)
+    bases, cast = _Bases(target), component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))
+    playing = {*recipe.roles.values(), *cast.values()}  # others, such as a critic, are not exported
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
         for name, spec in recipe.policies.items()
-        if name in recipe.roles.values()  # a policy without a role, such as a critic, is not exported
+        if name in playing
     }
     code = _Code(target)
     settings = code.packed(_without_rows(recipe.task))
@@ -125,7 +126,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
         "coevolve": __version__,
         "run": run_name(run.path),
         "step": trained,
-        "roles": dict(component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))),
+        "roles": dict(cast),
         "policies": policies,
         "play": code.packed(_without_threshold(recipe.play)),
         "task": settings,

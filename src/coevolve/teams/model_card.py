@@ -26,6 +26,13 @@ from coevolve.runs.folder import RunDir, read_lines
 from coevolve.tasks import TASKS
 from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described, unpaid
 
+_HOW = {
+    "max_new_tokens": "at most {} new tokens a turn",
+    "temperature": "sampled at temperature {:g}",
+    "samples": "{} samples a problem",
+}
+"""Key of ``eval.json`` -> what is said of it; older versions recorded fewer."""
+
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
 CARD = "README.md"
@@ -277,11 +284,9 @@ def _measured(team: Exported, run: RunDir) -> str:
         [*(str(row[name]) for name in NAMES), *(fixed(row.get(name), digits) for name, digits in _DIGITS.items())]
         for row in found["rows"]
     ]
-    head = (
-        f"On {found['problems']} held-out problems, at most {found['max_new_tokens']} new tokens a turn; sampled at "
-        f"temperature {found['temperature']:g}, {found['samples']} a problem. reward_se is over problems, kl in nats a "
-        "turn, length in tokens."
-    )
+    said = [text.format(found[key]) for key, text in _HOW.items() if found.get(key) is not None]
+    head = ", ".join([f"On {found['problems']} held-out problems", *said])
+    head += ". reward_se is over problems, kl in nats a turn, length in tokens."
     return f"## Measured\n\n{head}\n\n{_table((*NAMES, *_DIGITS), rows)}"
 
 
