@@ -101,7 +101,7 @@ class Trainer:
         self.callbacks, self.cautions = check_callbacks(callbacks), Cautions()
         checks.check_parts(self.engine, algorithm=algorithm, sampling=sampling, play=play, cast=cast)
         self.speakers = checks.check_cast(cast, policies, self.steps, self.batch_size * self.members)
-        """Policies that play a role at some step."""
+        """Policies that play a role at some step; all, of a run of more than 100,000 steps."""
         if algorithm.rows is None:  # which may be for any policy
             critics = () if isinstance(algorithm.critic, bool) else algorithm.critic
             later = checks.seated_later(cast, self.steps, _CAST_WINDOW)

@@ -138,7 +138,7 @@ def joint_history(answers: bool) -> Reads:
 
 def critic_rows(episodes: Sequence[Episode], rows: Sequence[Row], *, critic_of: CriticOf, reads: Reads) -> list[Row]:
     """Return a row for the critic of every turn; its value is that before the row's single action token."""
-    together = {turn: e.joints[number].turns for e in episodes for turn, number in e.first_joints().items()}
+    together = {key: e.joints[number].turns for e in episodes for key, number in e.first_joints().items()}
     found = []
     for row in rows:
         turn = row.turn

@@ -37,7 +37,7 @@ from coevolve.measure import Clock
 from coevolve.plays import observers, rounds
 from coevolve.recipe.schema import Recipe
 from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
-from coevolve.rollout import Stage, pay
+from coevolve.rollout import Stage, pay, rollout
 from coevolve.types import Case, Episode, Turn
 
 AT_ONCE = ("rounds", "tree", "best_of", "resampled", "hinted")
@@ -95,7 +95,9 @@ def _at_once(scene: Scene) -> dict[str, Any]:
 
 def _timed(scene: Scene) -> tuple[list[Episode], dict[str, float]]:
     """Play; also return the seconds of all answers to a problem and of a reward. These rewards are the first of their
-    answers; for later ones a task may remember what a program or a judge said."""
+    answers; for later ones a task may remember what a program or a judge said. What rewards load or start is there
+    before."""
+    rollout(scene.play, scene.problems[:1], Stage(scene.cast, scene.task, scene.engine, scene.sampling, SEED, "before"))
     clock, began = Clock(), time.perf_counter()
     episodes = scene.played(clock)
     sampling = time.perf_counter() - began - clock.seconds["reward"]
@@ -146,12 +148,14 @@ def _priced(
     """Return every credit's variance, rewards a problem and price (variance x seconds a problem), cheapest first.
 
     A variance is G / (G - 1) times smaller than that of the credit less the mean of the others of its group. With two
-    shifts neighbours share a partner, which that difference cancels in part."""
+    shifts neighbours share a partner, which that difference cancels in part; with more than two agents not always, and
+    the most is listed."""
+    shared = (size - 2) / (2 * (size - 1)) if agents == 2 else 0.5
     credits = {
         "team_return": (own + partners + mixed, size),
         "first_joint of resampled": (own + mixed, agents * (size - 1) + 1),
         "counterfactual": ((own + mixed) * size / (size - 1), size + agents * size * (size - 1)),
-        "crossed, 2 shifts": (own + partners * (size - 2) / (2 * (size - 1)) + mixed / 2, 2 * size),
+        "crossed, 2 shifts": (own + partners * shared + mixed / 2, 2 * size),
     }
     if size**agents <= MOST:
         credits["crossed"] = (own + mixed / size, size**agents)

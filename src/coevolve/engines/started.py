@@ -50,7 +50,8 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
     port = str(flags["port"])
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError(f"start.port is {flags['port']!r}; want a number from 1 to 65535, or none for a free one")
-    if listens(int(port)):
+    host = _reached_at(str(flags["host"]))
+    if listens(int(port), host):
         raise ValueError(
             f"start.port is {port}, at which another server listens already; remove it, and a free port is taken, or "
             "name another one for each server that is started"
@@ -63,7 +64,8 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
             "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
             "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
         ) from error
-    url, end = f"http://{_reached_at(str(flags['host']))}:{port}", time.monotonic() + seconds
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    end = time.monotonic() + seconds
     try:
         while not answers(child, url):
             if child.ended is not None or time.monotonic() > end:
@@ -79,8 +81,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
 
 def _reached_at(host: str) -> str:
     """Return the address at which a server that listens at this one is reached from here."""
-    everywhere = {"0.0.0.0": _HERE, "::": "[::1]"}
-    return everywhere.get(host, f"[{host}]" if ":" in host else host)
+    return {"": _HERE, "0.0.0.0": _HERE, "::": "::1"}.get(host, host)
 
 
 def answers(child: Child, url: str) -> bool:

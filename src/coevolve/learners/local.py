@@ -297,7 +297,7 @@ class LocalLearner(Policy):
         if not self.trainable:
             if other := self.weights.unlike(folder):
                 warnings.warn(
-                    f"the frozen policy {self.name!r} has other weights in {folder} than {self.spec.model} has now "
+                    f"the frozen policy {self.name!r} has other weights in the checkpoint than {self.spec.model} now "
                     f"({other}); what follows is played with those of now",
                     stacklevel=3,
                 )
@@ -307,7 +307,7 @@ class LocalLearner(Policy):
         head = read(folder / VALUE_FILE) if self.value_head is not None else {}
         if self.value_head is not None:
             check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
-        self.weights.load(folder)  # checked as a whole before anything changes
+        self.weights.load(folder)  # after all other checks: a checkpoint that is refused changes nothing
         if self.value_head is not None:
             self.value_head.load_state_dict(head)
         load_state(self.optimizer, training_state["optimizer"])

@@ -93,12 +93,14 @@ def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Param
         if any(other in state for state in moments.values()):
             raise ValueError(f"{folder}: its optimiser's state is of other moments than optimizer: {kind} has")
         wrong = [i for i, state in moments.items() for name in names if state[name].shape != parameters[i].shape]
-        finite = all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values())
-    except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+        numbers = [x for state in moments.values() for x in state.values()]
+        if not all(isinstance(x, torch.Tensor | int | float) for x in numbers):
+            raise TypeError("a moment is no number")
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
     if wrong:
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
-    if not finite:
+    if not all(torch.isfinite(torch.as_tensor(x)).all() for x in numbers):
         raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
 
 

@@ -49,11 +49,12 @@ def load_config(name: str) -> Any:
 
 def load_generation(name: str, config: Any) -> GenerationConfig:
     """Return a model's generation config, or one made from its configuration if it has none. Raises ValueError for a
-    broken file in a folder."""
+    broken file."""
     _check_generation(name)
     try:
         found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
-    except OSError:  # it has none
+    except OSError:  # it has none, or has just downloaded a broken one
+        _check_generation(name)
         found = GenerationConfig.from_model_config(config)
     except (AttributeError, TypeError, ValueError) as error:  # a value that it does not know
         why = f"{GENERATION_CONFIG_NAME} cannot be read ({one_line(error)[:240]}); mend that file, or copy it again"
@@ -143,6 +144,8 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
             raise ValueError(f"model {name!r} is a GGUF file, which is dequantised; name a folder for load_in_4bit")
         options |= _dequantised()
     model, info = _load(auto, name, **options)
+    if auto is AutoModelForCausalLM:  # again, of a model that has just been downloaded
+        _check_generation(name)
     try:
         check_loaded(info, model)
         if one_file:  # a folder's files are read by ``check_files``

@@ -50,9 +50,8 @@ def correction(rng: Random, question: str, answer: str) -> str:
         raise ValueError(f"correction: the answer holds no number to spoil: {answer!r}")
     right = found.group(1)
     wrong = str(int(float(right.replace(",", ""))) + rng.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
-    spoiled = sub(
-        rf"(?<![\d.,]){escape(right)}(?![.,]?\d)", wrong, answer
-    )  # also where the number occurs in the working
+    alone = rf"(?<![\d.,]){escape(right)}(?![.,]?\d)"
+    spoiled = sub(alone, wrong, answer)  # also where the number occurs in the working
     return f"Question: {question} Reference: {spoiled} Answer: {answer}"
 
 

@@ -118,10 +118,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go)
 
 
-def listens(port: int) -> bool:
-    """Return whether a program listens at this port of this machine now."""
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Return whether a program listens at this port now. host: an address of this machine."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
 
 
 def free_port() -> int:

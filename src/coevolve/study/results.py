@@ -224,8 +224,10 @@ def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def _path(about: str, card: str) -> str:
-    """Return what computes a policy; on a GPU with the card's name in place of its number."""
-    return re.sub(r"\bcuda(:\d+)?", card, about)
+    """Return what computes a policy; where there is a GPU that it may be on, with the card's name and no number."""
+    if card == "cpu" or about.startswith("cpu"):
+        return about
+    return f"{re.sub(r'cuda:[0-9]+', 'cuda', about)}, {card}"
 
 
 def start_weights(recipe: Recipe) -> dict[str, str]:

@@ -40,7 +40,8 @@ class Checkable:
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
         """Return for each case ``solved``: whether the last turn, which is the team's answer, is right (0 or 1); for
-        several turns also ``solved_any``, whether one of them is right, and ``agree``, whether all answers are equal.
+        several turns also ``solved_any``, whether one of them is right, and ``agree``, whether all answers are
+        equal and none is empty.
         """
         return [_parts(case) for case in cases]
 

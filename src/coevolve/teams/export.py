@@ -113,11 +113,10 @@ def _place(output: Path) -> Path:
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
     bases, cast = _Bases(target), component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))
-    playing = {*recipe.roles.values(), *cast.values()}  # others, such as a critic, are not exported
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
         for name, spec in recipe.policies.items()
-        if name in playing
+        if name in cast.values()  # others, such as a critic, are not exported
     }
     code = _Code(target)
     settings = code.packed(_without_rows(recipe.task))

@@ -28,8 +28,8 @@ from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described, unpaid
 
 _HOW = {
     "max_new_tokens": "at most {} new tokens a turn",
-    "temperature": "sampled at temperature {:g}",
-    "samples": "{} samples a problem",
+    "temperature": "sampled rows at temperature {:g}",
+    "samples": "with {} of each problem",
 }
 """Key of ``eval.json`` -> what is said of it; older versions recorded fewer."""
 

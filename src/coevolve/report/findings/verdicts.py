@@ -21,7 +21,6 @@ LAZY = 0.5
 """Limit for lazy agents, as a part of an equal share of all influence: with less, an agent's choices hardly move the
 return."""
 
-
 SLOPE, GAIN = 0.3, 0.0
 """The premise of CORY holds with at least this slope of the second role's reward on the first's, and more than this
 gain of reading."""
