@@ -161,6 +161,7 @@ def test_the_recipes_are_the_product_in_order():
         (["seed"], "override 'seed': want key=value"),
     ],
 )
+@pytest.mark.usefixtures("nothing_starts")
 def test_a_mistake_stops_everything_before_it_begins(overrides, said, tmp_path, capsys):
     assert cli.main(["sweep", str(QUICKSTART), *overrides, "--output", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err

@@ -492,7 +492,8 @@ def test_a_result_names_no_folder_of_its_machine(here):
 
 
 def test_a_run_that_is_made_again_is_compared_with_the_one_of_this_processor(here, monkeypatch):
-    kept_by_hand(here)
+    for seed in (0, 1):
+        kept_by_hand(here, seed=seed)
     ours = results.Machine(processor=processor(), compute=(), threads=1)
     kept_by_hand(here, curves={"reward": [2.0]}, machine=ours)
     shutil.copytree(here / "results", here / run.RUNS / "again" / "results")
