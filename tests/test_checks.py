@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ from coevolve import (
     rounds,
 )  # fmt: skip
 from coevolve.cautions import averaged_away
-from coevolve.checks import checked_targets, plain_state
+from coevolve.checks import _LEARNER, check_learner, checked_targets, plain_state
 from coevolve.credit import own_reward, team_mean
 from coevolve.runs import checkpoint
 
@@ -206,6 +207,15 @@ def test_a_learner_that_returns_something_else_is_named(call, want, micro_model,
     monkeypatch.setattr(trainer.policies["bob"], call, lambda *given: None)
     with pytest.raises(ValueError, match=f"policy 'bob': the learner LocalLearner returned None from {call}; {want}"):
         trainer.step(0)
+
+
+def test_a_learner_that_is_asked_for_log_probabilities_must_say_them():
+    rule = dataclasses.replace(magrpo(), logp_old=True)
+    parts = dict.fromkeys(_LEARNER)
+    check_learner("ann", SimpleNamespace(**parts | {"trainable": True}, logps=None), rule)
+    check_learner("ann", SimpleNamespace(**parts | {"trainable": False}), rule)  # it is asked for nothing
+    with pytest.raises(ValueError, match=r"policies\.ann is a learner without logps\(batch\), which this algorithm"):
+        check_learner("ann", SimpleNamespace(**parts | {"trainable": True}), rule)
 
 
 def test_a_policy_that_is_left_out_is_told_once(micro_model):

@@ -297,6 +297,24 @@ def test_a_pretraining_recipe_of_the_package_goes_by_its_name(monkeypatch, capsy
     assert capsys.readouterr().out == "model: pretrain-tiny.yaml\n"
 
 
+def test_a_run_is_evaluated_as_asked(monkeypatch):
+    asked = {}
+    monkeypatch.setattr("coevolve.runs.evaluated.evaluate_run", lambda run, **how: asked.update(how, run=run))
+    words = "eval there --checkpoint 3 --samples 8 --play rounds --problems 5 --trust-code"
+    assert cli.main(words.split()) == 0
+    how = {"checkpoint": 3, "samples": 8, "play": "rounds", "problems": 5, "trust_code": True}
+    assert asked == {"run": Path("there"), **how}
+
+
+def test_a_diagnosis_is_of_the_checkpoint_asked_for(monkeypatch, capsys):
+    def diagnose(run, **how):
+        raise ValueError(f"{run}: {how['problems']} problems, checkpoint {how['checkpoint']}")
+
+    monkeypatch.setattr("coevolve.diagnose.diagnose", diagnose)
+    assert cli.main(["diagnose", "there", "--checkpoint", "3", "--problems", "5"]) == 2
+    assert "there: 5 problems, checkpoint 3" in capsys.readouterr().err
+
+
 def test_runs_for_cross_play_add_up():
     parser, _ = cli._parser()
     args = parser.parse_args(["diagnose", "run", "--with", "a", "--with", "b", "c"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import zlib
 from itertools import combinations, count
 from pathlib import Path
 from statistics import stdev
@@ -21,7 +22,7 @@ from coevolve.evaluate import Row, best_at, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs import evaluated, lock
-from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
+from coevolve.runs.evaluated import evaluate_recipe, evaluate_run, measure_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}
@@ -322,6 +323,21 @@ def test_a_run_beside_its_start(
         evaluate_run(run, play="rownds")
 
 
+def test_a_run_and_its_start_are_measured_with_the_random_numbers_of_the_seed_asked_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the two would be no pair."""
+    seen: list[int] = []
+
+    def watched(**how: Any) -> Any:
+        seen.append(how["seed"])
+        return evaluate(**how)
+
+    monkeypatch.setattr(evaluated, "evaluate", watched)
+    assert measure_run(run, problems=1, seed=7)["seed"] == 7
+    assert seen == [7, 7]
+
+
 def test_where_nothing_can_be_written_nothing_is_computed(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,6 +397,20 @@ def test_a_checkpoint_that_a_training_deletes_meanwhile_is_still_read(
     monkeypatch.setattr(evaluated, "_evaluated", slow)
     assert evaluate_run(copy, problems=2)["rows"] == expected
     assert not list(copy.glob(".reading*"))
+
+
+def test_of_a_checkpoint_that_does_not_fit_its_own_name_is_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not that of the copy that is read, which is gone by then."""
+    folder = Path(shutil.copytree(run, tmp_path / "run")) / "checkpoint-4"
+    state, manifest = folder / "trainer.json", folder / "manifest.json"
+    text = json.dumps(json.loads(state.read_text()) | {"step": "4"})
+    state.write_text(text)
+    sums = {"trainer.json": [len(text), zlib.crc32(text.encode())]}
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | sums))
+    assert cli.main(["eval", str(tmp_path / "run")]) == 2
+    assert f"error: {state}: step: input should be a valid integer" in capsys.readouterr().err
 
 
 def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,17 @@ def test_termination_ends_like_an_interrupt(mine, capsys):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("own", [signal.SIG_IGN, print], ids=["ignored", "handled"])
+def test_a_signal_that_is_ignored_or_has_a_handler_keeps_it(own):
+    """As under ``nohup``, or in a program that has us as a library."""
+    before = signal.signal(signal.SIGHUP, own)
+    try:
+        with faults.signals():
+            assert signal.getsignal(signal.SIGHUP) is own
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_an_interrupt_before_there_is_a_run_does_not_speak_of_resuming(mine, capsys):
     assert mine("top", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")[0] == 130
     assert capsys.readouterr().err == "stopped at step 0; no run was begun; start it again\n"

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from coevolve.learners.build import build_policies
+from coevolve.learners.elsewhere import FrozenElsewhere
 from coevolve.models import load as models
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.recipe import plan
@@ -123,6 +124,13 @@ def test_buffers_of_older_versions_are_no_fault(llama: Path, gpt2: Path) -> None
     )
 
 
+def test_every_end_that_a_generation_config_names_ends_a_turn(llama: Path) -> None:
+    """As chat models name several; also of a policy whose weights are its engine's alone."""
+    rewrite(llama / "generation_config.json", eos_token_id=[1, 7])
+    assert policies(llama)["a"].eos == {1, 7}
+    assert FrozenElsewhere("b", PolicySpec(str(llama), weights="frozen")).eos == {1, 7}
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 NAME, EMBEDDING = "model.layers.1.mlp.down_proj.weight", "model.embed_tokens.weight"
@@ -212,6 +220,11 @@ def test_a_config_that_makes_no_model(key: str, value: Any, llama: Path) -> None
     rewrite(llama / "config.json", **{key: value})
     with says(rf"^model '{re.escape(str(llama))}'"):
         models.load_causal_lm(str(llama))
+
+
+def test_a_family_whose_logits_are_more_than_an_output_layer_is_no_policy(tmp_path: Path) -> None:
+    with says("changes its logits after the output layer"):
+        policies(built(tmp_path / "granite", "granite", logits_scaling=3.0))
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "3", '"llama"', "", "{"])
@@ -475,31 +488,67 @@ def test_targets_that_take_no_adapter(targets: list[str], llama: Path) -> None:
         policies(llama, weights="lora", lora=LoraSpec(targets=targets))
 
 
-def test_checkpoints_of_other_weights(llama: Path, tmp_path: Path) -> None:
-    def made(folder: Path) -> Any:
-        spec = {"a": PolicySpec(str(folder))}
-        return build_policies(spec, reference=False, critic=True, steps=1, seed=0)["a"]
+def with_critic(folder: Path) -> Any:
+    spec = {"a": PolicySpec(str(folder))}
+    return build_policies(spec, reference=False, critic=True, steps=1, seed=0)["a"]
 
-    policy = made(llama)
+
+def test_checkpoints_of_other_weights(llama: Path, tmp_path: Path) -> None:
+    policy = with_critic(llama)
     policy.save(tmp_path / "agent")
     state = policy.training_state()
     policy.load(tmp_path / "agent", state)
+    moments = dict.fromkeys(("exp_avg", "exp_avg_sq"), torch.ones(3))
     with says(r"is of other weights; delete"):
-        policy.load(tmp_path / "agent", {"optimizer": state["optimizer"] | {"state": {0: {"exp_avg": torch.ones(3)}}}})
+        policy.load(tmp_path / "agent", {"optimizer": state["optimizer"] | {"state": {0: moments}}})
     with says(r"cannot be read; delete"):
         policy.load(tmp_path / "agent", {})
-    other = made(built(tmp_path / "wide", "llama", num_key_value_heads=1))
+    other = with_critic(built(tmp_path / "wide", "llama", num_key_value_heads=1))
     other.save(tmp_path / "other")
     with says(
         r"other: the tensor model\.layers\.0\.self_attn\.k_proj\.weight has the shape \[8, 16\], this policy wants"
     ):
         policy.load(tmp_path / "other", state)
-    change(tmp_path / "agent", lambda t: t.update(weight=torch.ones(1, 3)), "value_head.safetensors")
-    with says(r"value_head\.safetensors: the tensor weight has the shape \[1, 3\]"):
-        policy.load(tmp_path / "agent", state)
     change(tmp_path / "agent", lambda t: t[NAME].view(-1)[:1].fill_(torch.nan))
     with says("holds NaN"):
         policy.load(tmp_path / "agent", state)
+    change(tmp_path / "agent", lambda t: t.update(weight=torch.ones(1, 3)), "value_head.safetensors")
+    with says(r"value_head\.safetensors: the tensor weight has the shape \[1, 3\]"):
+        policy.load(tmp_path / "agent", state)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (lambda one: one.pop("exp_avg_sq"), "cannot be read"),
+        (lambda one: one.update(exp_avg_sq=torch.ones(3)), "is of other weights"),
+        (lambda one: one.update(step=None), "cannot be read"),
+    ],
+)
+def test_moments_that_are_not_whole_are_refused(how: Any, said: str, llama: Path, tmp_path: Path) -> None:
+    """Before the next step meets them."""
+    policy = with_critic(llama)
+    policy.save(tmp_path)
+    moments = {key: torch.zeros_like(policy.parameters[0]) for key in ("exp_avg", "exp_avg_sq")}
+    state = policy.training_state()
+    state["optimizer"]["state"] = {0: {**moments, "step": torch.tensor(1.0)}}
+    policy.load(tmp_path, state)
+    how(state["optimizer"]["state"][0])
+    with says(f"its optimiser's state {said}; delete"):
+        policy.load(tmp_path, state)
+
+
+def test_a_checkpoint_that_is_refused_changes_no_weight(llama: Path, tmp_path: Path) -> None:
+    policy = with_critic(llama)
+    policy.save(tmp_path)
+    state, before = policy.training_state(), [parameter.clone() for parameter in policy.parameters]
+    change(tmp_path, lambda t: t[NAME].add_(1))
+    with says("its optimiser's state cannot be read"):
+        policy.load(tmp_path, {})
+    change(tmp_path, lambda t: t.update(weight=torch.ones(1, 3)), "value_head.safetensors")
+    with says("the tensor weight has the shape"):
+        policy.load(tmp_path, state)
+    assert all(map(torch.equal, before, policy.parameters))
 
 
 # --- the hub's cache -------------------------------------------------------------------------------------------------
@@ -533,6 +582,13 @@ def test_a_generation_config_that_transformers_cannot_read(llama: Path) -> None:
     (llama / "generation_config.json").write_text('{"eos_token_id": [1, 2], "top_k": null}')
     found = models.load_generation(str(llama), models.load_config(str(llama)))
     assert found.eos_token_id == [1, 2]
+
+
+def test_a_broken_generation_config_in_the_hubs_cache(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "try_to_load_from_cache", lambda name, file: str(llama / file))
+    (llama / "generation_config.json").write_text("{")
+    with says(r"^model 'some/one': .*generation_config\.json.*; mend that file, or copy it again"):
+        models.load_generation("some/one", None)
 
 
 def test_a_model_of_which_the_configuration_alone_was_downloaded(

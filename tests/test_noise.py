@@ -1,5 +1,8 @@
 """Random numbers that belong to names."""
 
+import random
+
+import numpy as np
 import torch
 
 from coevolve import noise
@@ -39,3 +42,12 @@ def test_integers_cover_both_ends_and_shuffles_are_permutations():
     assert {noise.integer(4, 6, 0, "length", i) for i in range(50)} == {4, 5, 6}
     assert sorted(noise.permutation(10, 0, "shuffle", 1)) == list(range(10))
     assert noise.permutation(10, 0, "shuffle", 1) != noise.permutation(10, 0, "shuffle", 2)
+
+
+def test_what_user_code_draws_belongs_to_the_seed():
+    def drawn(seed):
+        noise.seed_everything(seed)
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    assert drawn(0) == drawn(0)
+    assert all(one != other for one, other in zip(drawn(0), drawn(1), strict=True))

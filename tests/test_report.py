@@ -88,6 +88,14 @@ def test_an_evaluation_with_parts_prints_them(capsys):
     assert ["tokens", "per", "problem", "and", "sample", "40.0"] in lines
 
 
+def test_an_evaluation_prints_what_was_gained(capsys):
+    row = {"weights": "trained", "setting": "team", "role": "solo", "policy": "ann", "decoding": "greedy"}
+    row |= {"reward": 1.5, "reward_se": 0.1, "gain": 0.5, "gain_se": 0.25}
+    show_evaluation({"checkpoint": 3, "problems": 4, "max_new_tokens": 8, "rows": [row]})
+    [line] = [text for text in capsys.readouterr().out.splitlines() if "trained" in text]
+    assert line.split()[5:11] == ["1.50", "±", "0.10", "+0.50", "±", "0.25"]
+
+
 def test_of_one_agent_alone_and_the_team_are_told_once(capsys):
     row = {"weights": "start", "role": "solo", "policy": "ann", "decoding": "greedy", "reward": 1.5}
     rows = [row | {"setting": "team", "seconds": 1.0}, row | {"setting": "alone", "seconds": 2.0}]

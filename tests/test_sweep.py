@@ -150,6 +150,8 @@ def test_the_recipes_are_the_product_in_order():
         (["algorithm.etha=0.1,0.2"], "algorithm.etha=0.1: algorithm: unknown key etha; did you mean 'eta'?"),
         (["play=chain,chan"], "play=chan: play: unknown name 'chan'"),
         (["task.size=1,2"], "task.size=1: task: unknown key size"),
+        (["sampling.temperature=1,0"], "sampling.temperature=0: sampling.temperature is 0: training needs samples"),
+        (["policies.*.weights=full,frozen"], "policies.*.weights=frozen: all policies are frozen, so nobody learns"),
         (["seed=1", "seed=2"], "seed is there twice; separate its values by commas"),
         (["seed=1,2,1"], "seed=1 and seed=1 are the same run"),
         (["algorithm.eta=0.1,0.10"], "algorithm.eta=0.10 and algorithm.eta=0.1 are the same run"),
@@ -159,6 +161,7 @@ def test_the_recipes_are_the_product_in_order():
         (["seed"], "override 'seed': want key=value"),
     ],
 )
+@pytest.mark.usefixtures("nothing_starts")
 def test_a_mistake_stops_everything_before_it_begins(overrides, said, tmp_path, capsys):
     assert cli.main(["sweep", str(QUICKSTART), *overrides, "--output", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
@@ -224,6 +227,17 @@ def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
         load_recipe(tmp_path / "run" / "recipe.yaml").task == recipe.task
     )  # a text that looks like a number stays one
     assert load_recipe(tmp_path / "run" / "recipe.yaml").learner == recipe.learner
+
+
+def test_a_run_sees_the_gpu_of_its_slot_and_computes_by_its_recipe_however_many_cores_are_left(tmp_path, monkeypatch):
+    """The compiled loops want one thread: where two are asked for, and one is left, they are not taken."""
+    recipe, seen = load_recipe(QUICKSTART, ["threads=2", f"output_dir={tmp_path}/run"]), {}
+    monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: seen.update(how["env"]))
+    with alone(tmp_path) as lock:
+        pool._start(recipe, Slot(1, "GPU-a1"), lock)
+    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-a1"
+    written = load_recipe(tmp_path / "run" / "recipe.yaml")
+    assert (written.threads, written.policies["ann"].compute) == (1, "torch")
 
 
 def test_a_run_that_is_stopped_before_it_loads_stays_its_makers(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -139,6 +140,19 @@ def test_trust_runs_it(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Team.load(tmp_path / "team", trust_code=True).play("cat").turns
 
 
+def test_a_team_of_others_is_neither_served_nor_talked_to_unasked(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    team = export(own, tmp_path / "team")
+    (team / "code" / "ran").unlink(missing_ok=True)
+    monkeypatch.setattr("coevolve.teams.serve.until_interrupted", lambda: pytest.fail("it is served"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    for command in (["serve", str(team), "--port", "0"], ["chat", str(team)]):
+        assert cli.main(command) == 2
+        assert "--trust-code" in capsys.readouterr().err
+    assert not (team / "code" / "ran").exists()
+
+
 def test_guests_of_a_diagnosis_are_asked_about_too(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,8 +168,9 @@ def test_a_recipe_that_is_evaluated_and_one_that_is_trained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = str(own.parent / "recipe.yaml")
-    assert cli.main(["eval", recipe, "--problems", "1"]) == 2
-    assert "mine.py" in capsys.readouterr().err
+    for command in ("eval", "advise"):
+        assert cli.main([command, recipe, "--problems", "1"]) == 2
+        assert "mine.py" in capsys.readouterr().err
     assert cli.main(["eval", recipe, "--problems", "1", "--trust-code"]) == 0
     assert cli.main(["train", recipe, "steps=1", "output_dir=out"]) == 0
     assert cli.main(["eval", "out", "--problems", "1"]) == 0
@@ -350,5 +365,4 @@ def test_what_is_inside(tmp_path: Path) -> None:
 def test_a_signed_run_reads_as_ones_own(own: Path) -> None:
     assert signature.not_own(own) == ""
     assert recipe_of(RunDir(own)).task == {"name": f"{own.parent / 'mine.py'}:Mine"}
-    assert os.listdir(own).count(signature.FILE) == 1
     assert isinstance(json.loads((own / signature.FILE).read_text())["files"], dict)

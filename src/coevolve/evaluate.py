@@ -76,7 +76,7 @@ def evaluate(
     cast_at: role -> policy. policies: by name, for their KL. sampling: of a range of lengths the largest is used;
     greedy changes the temperature only. alone: the policies to evaluate alone (None: all); none where the task is not
     ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. progress: called with what was
-    played, and the seconds that it took. Raises ValueError as ``rollout`` does, and for samples below 1.
+    played, and the seconds that it took with its KL. Raises ValueError as ``rollout`` does, and for samples below 1.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
@@ -93,9 +93,9 @@ def evaluate(
             start = time.perf_counter()
             episodes = rollout(how, problems, stage, members=members)
             seconds = time.perf_counter() - start
-            progress(f"{team_name(cast)} {setting}, {decoding}", seconds)
             for role, name, measured in (*_by_role(episodes, cast, policies), *_whole(episodes, cast, task, seconds)):
                 rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
+            progress(f"{team_name(cast)} {setting}, {decoding}", time.perf_counter() - start)  # with the KL
     return rows
 
 

@@ -292,11 +292,21 @@ def test_a_head_that_is_not_trained_has_no_gradient_and_hands_one_on(use: Operat
     assert layer.weight.grad is None and hidden_NW.grad is not None and hidden_NW.grad.any()
 
 
-def test_where_nothing_is_trained_no_probabilities_are_kept(use: Operations) -> None:
+def test_where_nothing_is_learnt_no_probabilities_are_kept(use: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the weights are those of a policy that learns."""
+    kept, forward = list[bool](), logprobs._ActionLogps.forward
+
+    def noted(ctx: Any, *given: Any) -> Any:
+        found = forward(ctx, *given)
+        kept.append(ctx.kept_NV is not None)
+        return found
+
+    monkeypatch.setattr(logprobs._ActionLogps, "forward", staticmethod(noted))
     layer, hidden_NW = nn.Linear(24, 40), torch.randn(9, 24)
-    with torch.no_grad():
-        logp_N, entropy_N = action_logps(layer, hidden_NW, torch.arange(9), torch.ones(9), use)
-    assert logp_N.grad_fn is None and entropy_N.grad_fn is None
+    for learns in (True, False):
+        with torch.set_grad_enabled(learns):
+            action_logps(layer, hidden_NW, torch.arange(9), torch.ones(9), use)
+    assert kept == [True, False]
 
 
 def test_a_gpu_makes_logits_of_more_tokens_at_a_time() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from parlour import Paid, scene
 from toy import RECIPE
 from toy import __file__ as toy_file
 
@@ -15,6 +17,7 @@ from coevolve.cli import main
 from coevolve.diagnose import diagnose
 from coevolve.diagnose.entrants import build as build_teams
 from coevolve.diagnose.entrants import entrant, others
+from coevolve.diagnose.run import _rows
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.report.findings.diagnostics import sections
 from coevolve.report.runs import read
@@ -78,6 +81,15 @@ def test_the_same_twice_and_row_by_row(run):
     assert [row["setting"] for row in found] == [row["setting"] for row in result["rows"]]
     assert diagnose(run, problems=2) == result
     assert of(result, "cross-play") == []
+
+
+def test_every_team_is_trained_once_the_start_has_played():
+    trained = []
+    entrants = [SimpleNamespace(load=lambda _, name=name: trained.append(name)) for name in ("run", "seed1")]
+    found = _rows(scene(Paid(lambda a, b: float(len(trained)))), {}, entrants)
+    team, start = next(found), next(found)
+    assert trained == ["run", "seed1"]
+    assert (team["reward"], start["reward"], start["difference"]) == (2.0, 0.0, -2.0)
 
 
 def test_an_earlier_checkpoint_plays_its_own_cast(run):

@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 import toy
+from parlour import Paid, scene
 
-from coevolve.diagnose.premise import estimated, premise
+from coevolve import chain
+from coevolve.diagnose.premise import estimated, premise, start
 from coevolve.recipe.schema import load_recipe
 
 
@@ -47,8 +49,25 @@ def recipe(tmp_path, micro_model):
 def test_of_start_policies(recipe):
     found = premise(load_recipe(recipe), problems=4, members=4)
     assert (found["problems"], found["members"]) == (4, 4)
-    assert found["gain"] == found["heard"] - max(found["alone"], found["empty"])
     assert found == premise(load_recipe(recipe), problems=4, members=4)
+
+
+def test_answers_are_as_long_as_they_may_become(recipe):
+    assert start(load_recipe(recipe), chain(), problems=4, members=2).sampling.max_new_tokens == 5  # of [2, 5]
+
+
+def test_it_is_the_second_one_whose_reference_is_empty(recipe, monkeypatch):
+    class Own(Paid):
+        def reward(self, cases):
+            return [[float(turn.text) for turn in case.turns] for case in cases]
+
+    def speak(say, words):  # the observer repeats what it hears, and says 2 where that is nothing
+        return "5" if say.role == "pioneer" else [*words, "2"][2]
+
+    team = scene(Own(lambda **texts: 0.0, problems=3), speak, cast={"pioneer": "ann", "observer": "bob"})
+    monkeypatch.setattr("coevolve.diagnose.premise.start", lambda *_: team)
+    found = premise(load_recipe(recipe), problems=3, members=2)
+    assert (found["alone"], found["heard"], found["empty"], found["gain"]) == (5.0, 5.0, 2.0, 0.0)
 
 
 def test_it_takes_two_in_a_chain(recipe):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import math
@@ -16,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import httpx2
 import pytest
 import torch
 from fake_server import FakeServer
@@ -24,7 +26,8 @@ from toy import toy, without_times
 
 from coevolve import cli
 from coevolve.algorithms import maac
-from coevolve.engines import server
+from coevolve.engines import server, started
+from coevolve.engines.base import Sample
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
@@ -305,6 +308,33 @@ def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer
         engine.publish([policy.published(4)])
 
 
+def test_a_server_that_does_not_end_its_connections_is_told(
+    served: Serve, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All turns are there by then."""
+    engine = served()
+    engine.publish([build_policy(**LORA).published(3)])
+
+    async def late(client: httpx2.AsyncClient, *_: Any) -> None:
+        await client.aclose()
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(httpx2.AsyncClient, "__aexit__", late)
+        with pytest.raises(ShortageError, match=r"^vLLM .* answered, and did not end its connections within 20 s$"):
+            engine.generate({"a": make_says([[5, 6]], Sampling(5))})
+
+
+def test_prompts_do_not_go_through_the_environments_proxy(
+    served: Serve, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setenv("no_proxy", "")
+    engine = served()
+    engine.publish([build_policy(**LORA).published(0)])
+    assert len(engine.generate({"a": make_says([[5, 6]], Sampling(5))})["a"]) == 1
+
+
 def test_a_name_is_used_once_and_the_servers_refusal_is_told(
     served: Serve, fake: FakeServer, build_policy: Build, tmp_path: Path
 ) -> None:
@@ -343,6 +373,16 @@ def test_an_adapter_that_was_replaced_is_forgotten_whatever_fails_meanwhile(
     assert fake.adapters == {}
 
 
+def test_a_publish_to_a_closed_engine_loads_all_again(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    """Or who is not news would be sampled by the bare base, under its name."""
+    ann, bob, engine = build_policy(**LORA), build_policy(**LORA), served()
+    bob.name = "b"
+    engine.publish([ann.published(0), bob.published(0)])
+    engine.close()
+    engine.publish([ann.published(1)])
+    assert sorted(name[0] for name in fake.adapters) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("missing", "how", "said"),
     [
@@ -375,6 +415,9 @@ def test_a_plain_server_is_refused_as_another(served: Serve, fake: FakeServer, b
         served().publish([build_policy(**LORA).published(0)])
     with pytest.raises(ValueError, match="no route /generate: it is another version of SGLang, or another server"):
         served(SGLANG).publish([build_policy(**LORA).published(0)])
+    fake.answer = lambda route, body: (200, {"paths": None})  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="has no route /inference/v1/generate"):
+        served().publish([build_policy(**LORA).published(0)])
 
 
 def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy: Build, micro_gpt2: str) -> None:
@@ -679,6 +722,29 @@ def test_at_their_own_pace_a_request_that_fails_is_made_again_once_too(
             inbox.get()()
 
 
+def test_a_turns_deadline_does_not_count_its_wait_behind_others(
+    served: Serve, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is short while another turn is sampled."""
+    monkeypatch.setattr(server, "AT_ONCE", 1)
+    engine, inbox, heard = served(), SimpleQueue[Callable[[], None]](), list[Turn]()
+    engine.publish([build_policy(**LORA).published(0)])
+
+    async def slowly(*_: Any) -> Sample:
+        engine.seconds = 0.01
+        await asyncio.sleep(0.1)
+        engine.seconds = 20.0
+        return Sample([EOS], [-1.0], True)
+
+    monkeypatch.setattr(engine, "_one", slowly)
+    with engine.overlapped(inbox) as ask:
+        for say in make_says([[5, 6]] * 3, Sampling(5)):
+            ask(say, heard.append)
+        for _ in range(3):
+            inbox.get()()
+    assert len(heard) == 3
+
+
 def test_a_server_does_not_outlive_who_started_it(tmp_path: Path) -> None:
     code = "from coevolve.runtime.child import Child; import time; c = Child(['sleep', '600'], {}); "
     code += "print(c.process.pid, c.log, flush=True); time.sleep(600)"
@@ -756,6 +822,46 @@ def test_a_plain_server_is_asked_for_the_models_own_distribution(build_policy: B
     assert (body["temperature"], body["top_p"]) == (1.0, 1.0)
 
 
+def test_servers_are_asked_for_what_was_sampled(build_policy: Build) -> None:
+    """By the policy's adapter, until its own end of sequence."""
+    [say] = make_says([[5, 6]], Sampling(5, temperature=0.7))
+    speaker = build_policy(**LORA).published(0)
+    both = {"temperature": 0.7, "stop_token_ids": [EOS]}
+    assert VLLM.asks("a@1", "base", speaker, say) == {
+        "model": "a@1",
+        "token_ids": [5, 6],
+        "sampling_params": {**both, "max_tokens": 5, "seed": say.key, "logprobs": 0, "ignore_eos": True},
+    }
+    assert SGLANG.asks("a@1", "base", speaker, say) == {
+        "lora_path": "a@1",
+        "input_ids": [5, 6],
+        "sampling_params": {**both, "max_new_tokens": 5, "sampling_seed": say.key % 2**31},
+        "return_logprob": True,
+    }
+
+
+@pytest.mark.parametrize("routes", [VLLM, SGLANG, OPENAI])
+def test_a_cut_distribution_is_asked_for_as_it_was_said(routes: Routes, build_policy: Build) -> None:
+    cut: dict[str, Any] = {"top_k": 3, "top_p": 0.9, "repetition_penalty": 1.2}
+    [say] = make_says([[5, 6]], Sampling(5, **cut))
+    body = routes.asks(None, "base", build_policy(**LORA).published(0), say)
+    how = body.get("sampling_params", body)
+    assert {key: how.get(key) for key in cut} == cut
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "ids", "finished"),
+    [("ab", "length", [3, 4], False), ("ab", "stop", [3, 4, EOS], True), ("", "length", [EOS], True)],
+)
+def test_a_partners_text_is_a_turn_though_it_is_empty(
+    text: str, reason: str, ids: list[int], finished: bool, build_policy: Build
+) -> None:
+    """Special tokens alone, which a text leaves out, are an end."""
+    answer = {"choices": [{"text": text, "finish_reason": reason}]}
+    sample = OPENAI.reads(answer, build_policy(**LORA).published(0))
+    assert (sample.action_ids, sample.finished) == (ids, finished)
+
+
 def test_a_server_that_lacks_a_route_is_ended(build_policy: Build, program: Callable[[str], None]) -> None:
     """At once: the engine may publish again, and would start another one."""
     program(f"#!{sys.executable} -IS\n{CANNED.replace('/v1/load_lora_adapter', '/v1/other')}")
@@ -779,7 +885,38 @@ def test_a_server_that_lacks_a_route_is_ended(build_policy: Build, program: Call
 def test_flags_are_those_of_the_team(build_policy: Build) -> None:
     team = [build_policy(**LORA | {"lora": LoraSpec(rank)}).published(0) for rank in (4, 20)]
     assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= flags_of(team).items()
-    assert "enable-lora" not in flags_of([build_policy(**FULL).published(0)])
+    assert flags_of([build_policy(**FULL).published(0)]) == {
+        "served-model-name": "base",
+        "dtype": "float32",
+        "skip-tokenizer-init": True,
+        "enable-scale-out": True,
+        "logprobs-mode": "processed_logprobs",
+    }
+    partner, learner = (
+        dataclasses.replace(team[0], spec=dataclasses.replace(team[0].spec, **changes))
+        for changes in ({"weights": "frozen"}, {"dtype": "bfloat16"})
+    )
+    assert flags_of([partner, learner])["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("start", "listens", "asked"),
+    [
+        ({}, "127.0.0.1", "127.0.0.1"),
+        ({"host": "0.0.0.0"}, "0.0.0.0", "127.0.0.1"),
+        ({"host": "::"}, "::", "[::1]"),
+        ({"host": "::1"}, "::1", "[::1]"),
+        ({"host": "10.0.0.5"}, "10.0.0.5", "10.0.0.5"),
+    ],
+)
+def test_a_server_listens_here_alone_unless_a_host_is_said_and_is_asked_where_it_listens(
+    start: dict[str, Any], listens: str, asked: str, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = list[list[str]]()
+    monkeypatch.setattr(started, "Child", lambda command, around: commands.append(command))
+    monkeypatch.setattr(started, "answers", lambda child, url: True)
+    _, url = serve([build_policy(**LORA).published(0)], start, 1.0)
+    assert f"--host={listens}" in commands[0] and url.startswith(f"http://{asked}:")
 
 
 # In recipes.

@@ -34,7 +34,9 @@ def test_one_run_with_kl_shows_its_price():
 def test_a_run_of_one_step():
     (summary, *_) = findings([run("cory-0", reward=[1.5], kl=[0.0])])
     assert summary.rows[0][2:7] == [1, 1.5, 1.5, 1.5, 0.0]
-    assert ids([run("cory-0", reward=[1.5], kl=[0.0]), run("cory-1", 1, recipe(1), reward=[2.5], kl=[0.5])])
+    two = [run("cory-0", reward=[1.5], kl=[0.0]), run("cory-1", 1, recipe(1), reward=[2.5], kl=[0.5])]
+    compared = ["groups", "differences", "equal-samples", "equal-kl", "frontier"]
+    assert ids(two) == ["summary", "alarms", *compared]
 
 
 def test_runs_that_lack_each_others_metrics():
@@ -263,8 +265,10 @@ def test_a_constant_run_is_written(tmp_path, rewards):
 def test_policies_alone_are_told_apart_in_the_figure(tmp_path):
     """Alone, all of them play the first role."""
     who = [("team", "pioneer", "ann"), ("alone", "pioneer", "ann"), ("alone", "pioneer", "bob")]
-    paid = {"weights": "trained", "decoding": "sampled", "reward": 1.0}
+    paid = {"weights": "trained", "decoding": "sampled", "reward": 1.0, "reward_se": 0.25}
     rows = [{"setting": setting, "role": role, "policy": policy, **paid} for setting, role, policy in who]
     (tmp_path / "eval.json").write_text(json.dumps({"checkpoint": 2, "problems": 4, "rows": rows}))
     [section] = held_out_sections(Run(tmp_path, "mine-0", {}, []))
-    assert section.plot.series[0].x == ["team, pioneer", "alone, ann", "alone, bob"]
+    [series] = section.plot.series
+    assert series.x == ["team, pioneer", "alone, ann", "alone, bob"]
+    assert (series.low, series.high) == ([0.75] * 3, [1.25] * 3)  # one standard error

@@ -73,6 +73,7 @@ def test_a_whole_number_may_be_written_as_a_power(capsys: pytest.CaptureFixture[
             "100,000 values",
         ),
         ("task: x".encode("utf-16"), "is not UTF-8 text (line 1, byte 0xff); save it as UTF-8"),
+        (b"\xef\xbb\xbfa: 1\n\xff", "is not UTF-8 text (line 2, byte 0xff); save it as UTF-8"),  # behind its mark
         (b"task: \x00", "line 1: not YAML: the character U+0000; want plain text"),
         (b"x: 1\n" * 300_000, "has 1.4 MiB; a file of settings has at most 1"),
         (b"base: [a]", "base is ['a']; want the path of another recipe"),

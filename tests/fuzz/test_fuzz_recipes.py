@@ -134,7 +134,8 @@ def written(value: Any) -> str:
 def test_overrides(name: str, given: list[str]) -> None:
     path = RECIPES / f"{name}.yaml"
     said = refused("overrides", lambda: read(path, given))
-    assert said is None or "override" in said or str(path) in said or said.split(":")[0] in said
+    if said is not None and not said.startswith("override "):
+        names_file(said, path)
 
 
 @trials(80)

@@ -48,6 +48,9 @@ def test_rounding_passes_and_more_does_not() -> None:
     assert "\n" not in str(e.value)
     with pytest.raises(ValueError, match="nan apart"):
         checked(batch, batch.logp_BT * math.nan)
+    checked(batch, batch.logp_BT + 0.04, "bfloat16")
+    with pytest.raises(ValueError, match=r"0\.06 apart in the mean and 0\.05 at most in bfloat16"):
+        checked(batch, batch.logp_BT + 0.06, "bfloat16")
 
 
 def test_a_low_temperature_makes_rounding_larger_and_the_bound_with_it() -> None:

@@ -27,7 +27,8 @@ from coevolve.algorithms import grpo, ppo
 from coevolve.compute import logprobs as head
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.local import LocalLearner
-from coevolve.models.spec import LoraSpec
+from coevolve.learners.optim import adamw
+from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Batch, Outputs, Sampling, Targets
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -262,7 +263,27 @@ def test_what_is_not_finite_never_reaches_the_weights(build_policy: Build) -> No
     with pytest.raises(ValueError, match=r"policy 'a', step 7: the loss is nan"):
         policy.update(batch, bad, make_rule(), 7)
     assert all(torch.equal(p, q) for p, q in zip(before, policy.parameters, strict=True))
-    policy.update(batch, make_targets(batch, 14), make_rule(), 8)
+
+    def steep(out: Outputs, *_: Any) -> Any:
+        """0, whose gradient is 0 * inf."""
+        return (out.logp_BT - out.logp_BT.detach()).abs().sqrt().sum(), {}
+
+    with pytest.raises(ValueError, match=r"step 8: the loss is 0\.0 and its gradient's norm nan"):
+        policy.update(batch, make_targets(batch, 14), make_rule(loss=steep), 8)
+    assert all(torch.equal(p, q) for p, q in zip(before, policy.parameters, strict=True))
+    policy.update(batch, make_targets(batch, 14), make_rule(), 9)
+
+
+def test_weights_decay_and_moments_fade_as_the_spec_says() -> None:
+    """Of moments that fade at once a step is the learning rate, whatever the gradient; before it a weight loses a
+    twentieth."""
+    weight, seen = torch.nn.Parameter(torch.ones(1)), []
+    optimizer = adamw([weight], PolicySpec("m", learning_rate=0.1, weight_decay=0.5, betas=(0.0, 0.0)))
+    for slope in (0.0, 2.0, -1.0):
+        weight.grad = torch.tensor([slope])
+        optimizer.step()
+        seen.append(float(weight.detach()))
+    assert seen == pytest.approx([0.95, 0.95 * 0.95 - 0.1, 0.8025 * 0.95 + 0.1], rel=1e-5)
 
 
 def test_the_same_update_twice_gives_the_same_bits(build_policy: Build) -> None:
@@ -387,9 +408,9 @@ def test_rows_too_long_for_the_model_are_told(build_policy: Build) -> None:
 def test_turns_that_count_for_nothing_have_numbers_all_the_same(build_policy: Build) -> None:
     batch = make_batch(4, seed=5).replace(weight_B=torch.zeros(4))
     policy = build_policy(learning_rate=1e-2)
-    before = copy.deepcopy(policy.training_state())
+    before = [parameter.clone() for parameter in policy.parameters]
     aims = Targets(torch.ones(batch.mask_BT.shape), None)
     metrics = policy.update(batch, aims, grpo(beta=0.0, epochs=2).objective, 0)
     assert all(math.isfinite(float(value)) for value in metrics.values())
     assert metrics["loss"] == metrics["grad_norm"] == 0
-    assert before.keys() == policy.training_state().keys()
+    assert all(map(torch.equal, before, policy.parameters))

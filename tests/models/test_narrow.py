@@ -92,6 +92,13 @@ def test_not_a_bit_of_what_is_computed_changes(
     assert all(torch.equal(x, y) for x, y in zip(ours, wanted, strict=True))
 
 
+@pytest.mark.parametrize("compute", ["cpu", "torch"])
+def test_what_a_loss_compares_with_is_computed_in_bfloat16_too(compute: str, tied: str) -> None:
+    """A policy that has not learnt is its own reference, but for the order of sums."""
+    policy = policies(tied, {"a": {"weights": "lora", "compute": compute}})["a"]
+    assert float(policy.outputs(make_family(2, seed=1), kl=True).kl_BT.detach().abs().max()) < 5e-6
+
+
 @pytest.mark.parametrize("targets", [["lm_head"], ["q_proj", "lm_head"]])
 def test_adapters_on_the_head_still_learn(targets: list[str], tied: str) -> None:
     policy = policies(tied, {"a": {"weights": "lora", "lora": LoraSpec(targets=targets), "learning_rate": 1e-2}})["a"]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coevolve.pretrain.coop_answers import AUX, FITTING, MAIN, Answer, aux, coder, main
-from coevolve.pretrain.coop_documents import answers, heard
+from coevolve.pretrain.coop_documents import _to_helper, answers, heard
 from coevolve.pretrain.coop_notes import Trusted, noted
 from coevolve.pretrain.run import main as pretrain
 from coevolve.rewards.code import Job, grade
@@ -91,6 +91,12 @@ def test_flaws_happen_at_their_rates() -> None:
     assert sum(_parses(text) for text in found) / 4000 == pytest.approx(0.85, abs=0.023)
 
 
+def test_a_helper_that_was_read_is_answered_by_what_fits_it() -> None:
+    found = [_to_helper(Random(seed), BOTH, Answer("", "first")).convention for seed in range(4000)]
+    # Chosen with probability 0.65, and drawn with 0.26 of the rest: 0.741; four standard errors are 0.028.
+    assert found.count("finish") / 4000 == pytest.approx(0.741, abs=0.028)
+
+
 def _parses(text: str) -> bool:
     try:
         compile(text, "", "exec")
@@ -114,6 +120,13 @@ def test_steps_of_one_split_come_together_in_no_other() -> None:
         assert all(split_of(steps) == split for split in splits for steps in found[split])
     with pytest.raises(ValueError, match="no split 'dev' of kind 'atomic'; known: pretrain, train, test"):
         wanted("dev", "atomic", 1, Random(0))  # type: ignore[arg-type]
+
+
+def test_distinct_problems_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are 10 held-out functions of one step; most that are drawn differ by their tests, which are alike here."""
+    monkeypatch.setattr("coevolve.tasks.worlds.coop._tests", lambda steps, rng: "")
+    assert len(set(wanted("test", "atomic", 10, Random(0), distinct=True))) == 10
+    assert len(set(wanted("test", "atomic", 10, Random(0)))) < 10
 
 
 def test_the_fitting_pairs_pass_and_nothing_shorter_does() -> None:
@@ -170,6 +183,14 @@ def test_documents_hold_prompts_and_answers() -> None:
     shared = heard(Random(6), 100, "pretrain")
     assert all("# aux is:\n" in text or "# main is:\n" in text for text in shared)
     assert all(text.count("<|endoftext|>\n") == 1 for text in noted(Random(6), 100, "pretrain"))
+
+
+def test_a_note_stands_behind_the_roles_own_answer() -> None:
+    """A helper calls nobody, so there is no aux behind the first line of its author's answer."""
+    asked = [text.partition("\n# aux:\n")[2] for text in noted(Random(6), 300, "pretrain")]
+    bodies = [text.partition("<|endoftext|>")[0].partition("\n")[2] for text in asked if text]
+    assert len(bodies) > 80  # two fifths: 120
+    assert not any("aux" in body for body in bodies)
 
 
 def test_notes_are_those_of_the_task() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from coevolve import cli
 from coevolve.models.names import resolve
 from coevolve.pretrain import training
+from coevolve.pretrain.corpus import documents
 from coevolve.pretrain.recipe import folder_of, load
 from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
@@ -172,7 +174,8 @@ def test_the_model_folder_loads_alone_with_its_own_padding(recipe: Path, tmp_pat
     assert loaded.dtype == torch.bfloat16
     assert tokenizer.pad_token_id != tokenizer.eos_token_id == loaded.config.eos_token_id
     assert (model.parent / "recipe.yaml").is_file()
-    assert json.loads((model.parent / "held_out.json").read_text())["opinions"] > 1
+    told = json.loads((model.parent / "held_out.json").read_text())
+    assert told["opinions"] == pytest.approx(400, rel=0.05)  # it knows next to nothing of its 400 tokens
 
 
 def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
@@ -295,6 +298,15 @@ def test_records_that_are_too_few_or_not_what_they_should_be(
         file.write("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=re.escape(said)):
         pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "sources=[{name: tinystories}]"], resume=False)
+
+
+def test_every_fiftieth_record_is_held_out_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COEVOLVE_DATA", str(tmp_path))
+    with gzip.open(tmp_path / "tinystories.jsonl.gz", "wt") as file:
+        file.write("".join(json.dumps({"text": str(i)}) + "\n" for i in range(100)))
+    assert documents("tinystories", Random(0), held_out=True) == ["49", "99"]
+    read = [str(i) for i in range(100) if i not in (49, 99)]
+    assert documents("tinystories", Random(0), held_out=False) == read
 
 
 def test_a_training_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:

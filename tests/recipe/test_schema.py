@@ -300,6 +300,19 @@ def test_a_recipe_is_laid_over_its_base(recipe):
     assert found.output_dir == Path("runs/child-0")
 
 
+def test_a_role_or_a_policy_may_be_called_name(recipe):
+    """Of components alone, such as a policy's engine, another name drops the settings of the base."""
+    roles = "{name: name, critic: bob, editor: name}"
+    bob = "{model: m, weights: frozen, engine: {name: openai, url: 'http://there/v1'}}"
+    base = f"task: sentiment\nplay: chain\nroles: {roles}\npolicies: {{name: coevolve-tiny, bob: {bob}}}\n"
+    recipe(f"{base}algorithm: cory\n", "base.yaml")
+    over = "policies: {name: {learning_rate: 1.0}, bob: {engine: vllm}}"
+    found = load_recipe(recipe(f"base: base.yaml\nroles: {{name: bob}}\n{over}", "child.yaml"))
+    assert found.roles == {"name": "bob", "critic": "bob", "editor": "name"}
+    assert (found.policies["name"].model, found.policies["name"].learning_rate) == ("coevolve-tiny", 1.0)
+    assert found.policies["bob"].engine == {"name": "vllm"}
+
+
 @pytest.mark.parametrize("weights", ["full", "frozen"])
 def test_weights_that_are_said_may_leave_the_adapter_of_the_base_out(recipe, weights):
     base = MINIMAL.replace("ann: coevolve-tiny", "ann: {model: coevolve-tiny, weights: lora, lora: {rank: 4}}")

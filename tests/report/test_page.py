@@ -263,7 +263,6 @@ def test_words_that_changed_are_marked_in_the_dialogue(visit, page_of, run_of):
     for side, tag, words in ((0, "del", gone), (1, "ins", fresh)):
         marked = tab.locator("#episode .episode").nth(side).locator(".turn").first.locator(tag).all_text_contents()
         assert all(word in "".join(marked) for word in words)
-        assert bool(marked) >= bool(words)
 
 
 @pytest.mark.parametrize("family", ["tree", "discussion"])

@@ -479,6 +479,21 @@ def test_async_calls_wait_side_by_side() -> None:
     assert most == 2
 
 
+def test_no_more_than_64_async_calls_wait_side_by_side() -> None:
+    inside, most = 0, 0
+
+    async def reward(short):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        return 1.0
+
+    assert rewards_of(reward)([PAIR] * 200) == [[1.0, 1.0]] * 200
+    assert most == 64
+
+
 def test_an_async_function_for_lists() -> None:
     @batched
     async def reward(short, post):

@@ -30,7 +30,8 @@ ASK = "How kind is {said}, of 10?"
 
 
 class Endpoint:
-    """Answers with the number of letters of the question's word; 10 tokens asked and 2 answered each."""
+    """Answers with the number of letters of the question's word; 10 tokens asked and 2 answered each. A first question
+    about "busy" fails."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -60,8 +61,10 @@ class Endpoint:
                 ).encode()
                 if word == "fails":
                     time.sleep(0.2)  # behind the others
-                self.send_response(400 if endpoint.fails or word == "fails" else 200)
+                busy = word == "busy" and len(endpoint.asked) == 1
+                self.send_response(500 if busy else 400 if endpoint.fails or word == "fails" else 200)
                 self.send_header("Content-Type", "application/json")
+                self.send_header("Retry-After-Ms", "1")  # where it is asked again
                 self.send_header("Content-Length", str(len(sent)))
                 self.end_headers()
                 self.wfile.write(sent)
@@ -119,11 +122,12 @@ def test_how_it_is_to_answer_is_part_of_the_request(endpoint: Endpoint) -> None:
 
 def test_the_same_question_is_asked_once_in_every_run(endpoint: Endpoint, tmp_path: Path) -> None:
     file = str(tmp_path / "answers.sqlite")
-    for number, settings in enumerate([{}, {}, {"temperature": 1.0}]):
+    others: list[dict[str, Any]] = [{"temperature": 1.0}, {"model": "other"}, {"max_tokens": 99}]
+    for number, settings in enumerate([{}, {}, *others, {"base_url": f"{endpoint.url}/other"}]):
         rewards = judge(endpoint, cache=file, **settings)
         assert rewards([case(a="yes")]) == [[3.5]]
         assert rewards.parts()([case(a="yes")])[0]["judge_tokens"] == 0  # asked a moment ago
-        assert len(endpoint.asked) == (1, 1, 2)[number]  # of another temperature other answers
+        assert len(endpoint.asked) == (1, 1, 2, 3, 4, 5)[number]  # of another judge other answers
 
 
 def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
@@ -222,6 +226,11 @@ def test_an_endpoint_that_does_not_answer(endpoint: Endpoint) -> None:
         judge(endpoint)([case(a="yes")])
 
 
+def test_a_request_that_failed_is_tried_again_as_often_as_asked(endpoint: Endpoint) -> None:
+    assert judge(endpoint, retries=1)([case(a="busy")]) == [[4.5]]
+    assert len(endpoint.asked) == 2
+
+
 def test_without_the_package_nothing_is_short(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ValueError, which ends a run, not a ShortageError, after which it would go on."""
     monkeypatch.setitem(sys.modules, "openai", None)
@@ -289,3 +298,7 @@ def test_a_column_that_is_null_is_nothing() -> None:
     problem = Problem("p", {"hint": None, "asked": 4})
     case = Case(problem, (Turn("solver", "ann", problem, 0, 0, (), (), (), "six", True),))
     assert Filled("{asked}: {said}, by {hint}.", "here").texts(case) == ["4: six, by ."]
+
+
+def test_a_role_with_the_name_of_a_column_is_read_in_its_place() -> None:
+    assert Filled("{n}", "here").texts(case(n="six")) == ["six"]  # and not 1

@@ -37,6 +37,7 @@ PADDED = {
     "lines behind": (BRIEF + "\n" * 40, 0.5),  # 39 / 36
     "wide blanks behind": (BRIEF + "\u00a0" * 40, 0.5),
     "hidden letters behind": (BRIEF + HIDDEN * 40, 0.5),
+    "controls behind": (BRIEF + "\x00\x01" * 20, 0.5),
     "directions behind": (BRIEF + "\u202e" * 40, 0.5),
     "signs behind": (BRIEF + "!" * 40, 0.5 + (40 / 36 - 1.1) / 0.5),  # four of them count
     "one letter behind": (BRIEF + "y" * 40, 0.5),
@@ -155,6 +156,19 @@ def test_long_answers(unit: str) -> None:
     assert last_number(unit * 100_000) in (None, 1, Fraction("1.1"), 5, 1000)
 
 
-@pytest.mark.parametrize("unit", ["a", "ab ", " ", "!", "\u200b", "a\u0301", "\u0430a", "- ", "_a"])
-def test_long_texts(unit: str) -> None:
-    assert len(plain(unit * 100_000)) <= len(unit * 100_000)
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [
+        ("a", 4),
+        ("ab ", 100_000),
+        (" ", 2),
+        ("!", 4),
+        ("\u200b", 0),
+        ("a\u0301", 50),  # 100 characters
+        ("\u0430a", 0),  # Cyrillic and Latin
+        ("- ", 100_000),
+        ("_a", 50),
+    ],
+)
+def test_long_texts(unit: str, kept: int) -> None:
+    assert plain(unit * 100_000) == unit * kept

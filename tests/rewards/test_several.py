@@ -108,6 +108,7 @@ def test_parts_are_known_from_the_pay_and_asked_anew_of_others() -> None:
     rewards = rewards_of([counted, right])
     parts = rewards.parts()
     rewards(CASES)
+    assert [held for held, _ in rewards._known.values()] == [case.turns for case in CASES]  # so that no id is reused
     assert parts(CASES[1:]) == [{"counted": 4.0, "right": 0.0}]
     assert calls == ["4", "four"]
     assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]

@@ -49,7 +49,8 @@ class SaveOnce:
     """Wants a checkpoint after the first step."""
 
     def on_log(self, args, state, control, **kwargs):
-        control.should_save = state.global_step == 1
+        if state.global_step == 1:
+            control.should_save = True
 
 
 def test_every_event_is_told_in_trls_order(micro_model, tmp_path):

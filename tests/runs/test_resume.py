@@ -11,6 +11,7 @@ import time
 import warnings
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -614,6 +615,21 @@ def test_ranks_that_are_lost_while_a_checkpoint_is_written_are_no_full_disk(micr
     assert lines(run.path) == lines(whole)
 
 
+def test_ranks_that_are_lost_again_before_another_checkpoint_end_the_training(tmp_path):
+    (tmp_path / "checkpoint-2").mkdir()
+    tried = []
+
+    def attempt(resume):
+        tried.append(resume)
+        if len(tried) > 2:
+            pytest.fail("tried again from the same checkpoint")
+        raise RanksLostError("gone")
+
+    with pytest.raises(RanksLostError, match="gone"):
+        train_or_go_on(RunDir(tmp_path), attempt, resume=False)
+    assert tried == [False, True]
+
+
 def test_everything_comes_back(micro_model, tmp_path):
     rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
     trainer = toy(micro_model, steps=4, algorithm=rule)
@@ -653,6 +669,27 @@ def test_how_far_ahead_turns_are_sampled_is_part_of_a_run(tmp_path):
     for there, here in ((plain, ahead), (ahead, plain), ({"engine": "local"}, ahead)):
         with pytest.raises(ValueError, match=r"another recipe: engine\.staleness"):
             same_recipe(tmp_path, there, here)
+
+
+def test_a_frozen_partner_behind_an_engine_is_part_of_a_run(tmp_path):
+    """Of one that learns, the gate before its updates looks at what the engine says."""
+
+    def bob(model, weights):
+        return {"policies": {"bob": {"weights": weights, "engine": {"name": "openai", "model": model}}}}
+
+    same_recipe(tmp_path, bob("a", "lora"), bob("b", "lora"))
+    with pytest.raises(ValueError, match=r"another recipe: policies\.bob\.engine\.model is 'a' there and 'b' here"):
+        same_recipe(tmp_path, bob("a", "frozen"), bob("b", "frozen"))
+
+
+def test_what_computes_otherwise_is_refused_unless_the_recipe_says_so(tmp_path):
+    one = SimpleNamespace(compute="torch", about="torch, prefix tree", spec=PolicySpec("m"))
+    trainer = SimpleNamespace(policies={"ann": one})
+    checkpoint.same_compute(tmp_path, {"ann": "torch"}, trainer)
+    with pytest.raises(ValueError, match="was computed by cpu for policy 'ann', and here is torch, prefix tree; to go"):
+        checkpoint.same_compute(tmp_path, {"ann": "cpu"}, trainer)
+    one.spec = PolicySpec("m", compute="torch")
+    checkpoint.same_compute(tmp_path, {"ann": "cpu"}, trainer)
 
 
 def judged(model, steps):
@@ -746,8 +783,11 @@ def test_a_project_goes_on_elsewhere_and_is_told_of_rows_that_changed(micro_mode
         assert cli.main([*words, "steps=3", "--resume"]) == 0
         assert f"goes on with other files: {project / 'rows.jsonl'} changed" in capsys.readouterr().err
         (project / "others.jsonl").write_text((project / "rows.jsonl").read_text())
-        assert cli.main([*words, "steps=4", "--resume", "task.data=others.jsonl"]) == 2
-        assert "another recipe: task.data is" in capsys.readouterr().err
+        (project / "other").mkdir()
+        (project / "other" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for data in ("others.jsonl", "other/rows.jsonl"):  # of another name, and of other content
+            assert cli.main([*words, "steps=4", "--resume", f"task.data={data}"]) == 2
+            assert "another recipe: task.data is" in capsys.readouterr().err
 
 
 def test_a_setting_that_no_recipe_names_and_that_changed_is_told(micro_model, tmp_path):

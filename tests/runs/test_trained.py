@@ -81,8 +81,8 @@ def test_a_checkpoint_is_kept_before_it_is_verified(tmp_path: Path, monkeypatch:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     folder = tmp_path / "checkpoint-2"
 
-    def deleted_meanwhile(copy: Path, name: Path) -> None:
-        shutil.rmtree(name)
+    def deleted_meanwhile(copy: Path) -> None:
+        shutil.rmtree(folder)
         assert (copy / "manifest.json").exists()
         raise ValueError("verified")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_an_interrupt_before_there_is_a_guard_leaves_nothing_running(monkeypatch
     with pytest.raises(KeyboardInterrupt):
         Child(["sleep", "60"], {})
     assert started[0].returncode == -9
+
+
+def test_an_interrupt_from_the_terminal_does_not_reach_the_guard() -> None:
+    """It is in a session of its own, as the child is, which else would outlive a later kill of this process."""
+    child = Child(["sleep", "60"], {})
+    try:
+        assert [os.getsid(one.pid) for one in (child.guard, child.process)] == [child.guard.pid, child.process.pid]
+    finally:
+        child.close()
 
 
 def test_a_child_whose_guard_was_killed_is_still_ended() -> None:

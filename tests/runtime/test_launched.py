@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 
 import pytest
@@ -25,3 +26,15 @@ def test_a_first_process_that_cannot_be_reached_is_told(monkeypatch: pytest.Monk
             ShortageError, match=f"process 1 of torchrun cannot reach the first one at 127.0.0.1:{port}"
         ):
             launched.serve()
+
+
+@pytest.mark.parametrize(("seen", "own"), [("4,GPU-1a,7", "7"), (None, "2"), ("4", "")])
+def test_a_process_sees_the_card_of_its_number_alone(
+    seen: str | None, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen or "")
+    if seen is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    launched._see_own_card()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == own

@@ -66,6 +66,16 @@ def test_processes_share_the_threads_of_who_waits_for_them() -> None:
     assert (torch.get_num_threads(), placement.product_threads()) == (2, 3)
 
 
+def test_a_new_thread_is_told_how_many_threads_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its products would be divided among as many as OMP_NUM_THREADS says until somebody asks PyTorch for the number,
+    which is why that is not asked here."""
+    told: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    with placement.thread_pool(1, "place") as threads:
+        threads.submit(int).result()
+    assert told == [3]
+
+
 def test_what_the_program_says_meanwhile_counts() -> None:
     use_threads(None, one=True)
     torch.set_num_threads(2)
@@ -85,8 +95,8 @@ def test_a_team_by_torch_behind_one_by_loops_has_the_threads_it_would_have_alone
 
 def test_a_copy_by_torch_leaves_the_threads_as_they_are(build_policy: Build) -> None:
     policy = build_policy(compute="torch", weights="frozen")
-    use_threads(None, one=True)
     published = policy.published(0)
     published = type(published)(**(vars(published) | {"policy": None}))
+    use_threads(2, one=False)
     LocalEngine().publish([published])
-    assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2

@@ -3,6 +3,7 @@
 import math
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_up import HERE, STUDY, everywhere, pairs, result
@@ -45,6 +46,13 @@ def test_numbers_on_an_axis_are_round(low, high, wanted):
     assert ticks(low, high) == pytest.approx(wanted)
     assert ticks(low, high)[0] <= low
     assert ticks(low, high)[-1] >= high
+
+
+def test_a_claim_is_as_far_as_the_last_of_its_comparisons(book):
+    found = [SimpleNamespace(pairs=dict.fromkeys(range(seeds))) for seeds in (12, 3)]
+    one = SimpleNamespace(id="K1", claim=book.study.claims["K1"], found=found)
+    assert page.state(one, book, {"a": {}}) == "3 of 12 seeds"
+    assert page.state(one, book, {}) == "not run"
 
 
 def test_a_value_lies_where_the_axes_say():

@@ -17,7 +17,6 @@ from coevolve import cli
 from coevolve.commands.reproduce import _compared
 from coevolve.recipe.schema import load_recipe
 from coevolve.runs.environment import FILE, environment, processor
-from coevolve.runs.folder import read_lines
 from coevolve.study import results, run
 from coevolve.study.claims import read
 from coevolve.study.page import cost
@@ -86,7 +85,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert not file.exists()
     with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
         pass
-    at = len(read_lines(there / "metrics.jsonl"))
+    whole = (there / "checkpoint-30").is_dir()  # a machine that is slow to kill it
     assert cli.main(words("T1")) == 0
     said = capsys.readouterr().out
     assert "toys, seed 0: kept; 0 of 1 left" in said
@@ -97,8 +96,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert len(digest) == 16
     assert sum(kept["curves"]["turns"]) == 30 * 16
     assert kept["machine"] == {"processor": processor(), "compute": kept["machine"]["compute"], "threads": 1}
-    if at < 30:
-        assert "resumed" in json.loads((there / "environment.json").read_text())
+    assert ("resumed" in json.loads((there / "environment.json").read_text())) == (not whole)
     assert not list(there.glob("checkpoint-*"))  # what is kept is small
     assert "It learns." in (here / "page.md").read_text()
 
@@ -177,6 +175,13 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     assert f"{file.relative_to(here)} was made by other settings than toys has now: batch_size is 8 there and 9" in said
 
 
+def test_a_result_whose_rows_are_none_is_refused_with_its_name(here, capsys):
+    file = kept_by_hand(here)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rows": [3]}))
+    assert cli.main(words("--list")) == 2
+    assert f"{file.relative_to(here)}: rows.0: input should be a valid dictionary" in capsys.readouterr().err
+
+
 def test_results_of_an_arm_under_other_defaults_are_refused(here):
     """Of a package whose defaults changed in between: the recipe says the same."""
     old = kept_by_hand(here, defaults={"algorithm": {"lam": 1.0}})
@@ -241,6 +246,29 @@ def test_a_start_that_left_no_numbers_and_another_release_of_ours_are_no_hindran
     assert run._left([job]) == [job.recipe]
     made = results.made("toys", job.recipe, results.Evaluated(), {"problems": 4, "rows": []}, 1.0)
     assert (made.machine.processor, made.commit) == (processor(), HERE["git_commit"])
+
+
+def test_a_result_keeps_the_rows_of_sampled_decoding_alone(here):
+    row = {"weights": "trained", "setting": "team", "role": "pioneer", "policy": "ann"}
+    rows = [row | {"decoding": "greedy", "reward": 1.0}, row | {"decoding": "sampled", "reward": 0.5}]
+    made = results.made("toys", begun(here, HERE).recipe, results.Evaluated(), {"problems": 4, "rows": rows}, 1.0)
+    assert made.rows == [row | {"reward": 0.5}]
+
+
+def test_a_result_says_whether_what_computes_had_changes_that_were_not_committed():
+    assert results._commit({"git_commit": "a", "git_changes": ["docs/x.md", "src/x.py"]}) == "a, with changes"
+    assert results._commit({"git_commit": "a", "git_changes": ["docs/x.md"]}) == "a"
+
+
+def test_a_machine_is_known_by_its_card_whatever_the_cards_number():
+    def machine(card, number):
+        about = {"ann": f"torch, prefix tree; not cpu: it is on cuda:{number}"}
+        return results._machine([{"device": card, "compute": {"policies": about, "threads": 1}}])
+
+    one = machine("NVIDIA H100", 0)
+    assert one.compute == ("torch, prefix tree; not cpu: it is on NVIDIA H100",)
+    assert one == machine("NVIDIA H100", 1)
+    assert one != machine("NVIDIA H200", 0)
 
 
 def test_what_a_result_does_not_know_is_no_difference(here):
@@ -399,6 +427,14 @@ def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
     assert said.count("toys, seed 0: trained, and could not be evaluated: out of memory, as it says") == 1
 
 
+def test_runs_that_fail_are_told_and_the_command_fails(here, monkeypatch, capsys):
+    monkeypatch.setattr(run, "_train", lambda *given: {Path("train.log"): "no memory"})
+    assert cli.main(words("T1")) == 1
+    said = capsys.readouterr()
+    assert "failed: train.log: no memory" in said.out
+    assert "error: 1 of 1 runs failed; the same command tries them again" in said.err
+
+
 def test_a_result_lies_where_its_processor_says(here, capsys):
     file = kept_by_hand(here)
     assert file == here / "results" / "toys" / "a-far-one" / "0.json"
@@ -453,6 +489,16 @@ def test_a_result_names_no_folder_of_its_machine(here):
     kept = results.said(load_recipe("toy.yaml", ["policies.ann.model=more.yaml"]))
     assert kept["policies"]["ann"]["model"] == "more.yaml"
     assert str(here) not in json.dumps(kept["policies"])
+
+
+def test_a_run_that_is_made_again_is_compared_with_the_one_of_this_processor(here, monkeypatch):
+    for seed in (0, 1):
+        kept_by_hand(here, seed=seed)
+    ours = results.Machine(processor=processor(), compute=(), threads=1)
+    kept_by_hand(here, curves={"reward": [2.0]}, machine=ours)
+    shutil.copytree(here / "results", here / run.RUNS / "again" / "results")
+    monkeypatch.setattr(run, "_train", lambda *given: {})
+    assert run.again(read(here / "claims.yaml"), "toys", 0) == []
 
 
 @pytest.mark.parametrize(("said", "seed"), [("", 2), (", evaluation_seed: 0", 0)])
@@ -517,12 +563,13 @@ def test_what_is_not_here_is_said(here, capsys):
 
 
 def test_long_curves_are_thinned():
-    lines = [{"reward": float(i), "turns": 2, "time/step": 1.0, "cast": {}} for i in range(100)]
+    agent = {"agents/ann/updates": 4, "agents/ann/loss": 1.0}
+    lines = [{"reward": float(i), "turns": 2, "time/step": 1.0, "cast": {}, **agent} for i in range(100)]
     found = results._thinned(lines)
     assert found["reward"][:2] == [1.0, 4.0]
     assert len(found["reward"]) == 34
-    assert sum(found["turns"]) == 200
-    assert set(found) == {"reward", "turns"}
+    assert (sum(found["turns"]), sum(found["agents/ann/updates"])) == (200, 400)
+    assert set(found) == {"reward", "turns", "agents/ann/updates"}
 
 
 def test_the_same_settings_by_other_means(here):

@@ -343,7 +343,8 @@ def test_bad_answers_are_scored_and_reported(text: str, task: HumanEval) -> None
         notes = task.feedback(problem, case.turns)
         assert all(0 < len(note) <= 1000 for note in notes)
         for turn_ in case.turns:
-            assert task.prompt(problem, turn_.role, [*case.turns, *notes])
+            own, told = task.prompt(problem, turn_.role, [*case.turns, *notes])
+            assert own is turn_ and all(note in told for note in notes)
     assert [parts["solved"] for parts in task.parts(cases)] == [0.0, 0.0, 0.0]
 
 

@@ -107,6 +107,9 @@ def test_the_message_of_an_exception_is_for_the_author_of_its_line(task: HumanEv
     assert aux.startswith(f"{start}. ")
     assert main.startswith(f"{start}: SECRET. ")
     assert "SECRET" not in aux
+    aux, main = notes(task, aux=AUX, main="def squares(n): return int('SECRET')")  # in the first line of its code
+    assert aux.startswith(f"{start}. ")
+    assert main.startswith(f"{start}: invalid literal for int() with base 10: 'SECRET'. ")
 
 
 def test_an_exception_of_the_call_itself_is_told_to_main(task: HumanEval) -> None:

@@ -16,14 +16,14 @@ PAIR = {"aux": "ann", "main": "bob"}
 
 
 @pytest.mark.parametrize(
-    "play",
+    ("play", "turns"),
     [
-        {"name": "tree", "n": 2, "k": 2, "feedback": True},
-        {"name": "best_of", "n": 2, "k": 2, "feedback": True},
+        ({"name": "tree", "n": 2, "k": 2, "feedback": True}, 12),  # 2 pairs of answers, then 2 behind each
+        ({"name": "best_of", "n": 2, "k": 2, "feedback": True}, 8),  # or behind one of them
     ],
-    ids=lambda play: play["name"],
+    ids=["tree", "best_of"],
 )
-def test_two_steps(play: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps(play: dict[str, Any], turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(
         task=squares(monkeypatch),
         play=component(play, PLAYS, "play"),
@@ -36,6 +36,6 @@ def test_two_steps(play: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
     )
     for step in range(2):
         metrics = trainer.step(step)
-        assert 0 <= metrics["parts/return"] <= 1
-        assert metrics["parts/solved"] == 0.0  # eight tokens of a model that has seen no code
-        assert metrics["reward"] >= 0
+        assert metrics["turns"] == turns
+        paid = [metrics[name] for name in ("reward", "parts/return", "parts/solved")]
+        assert paid == [0.0, 0.0, 0.0]  # eight tokens of a model that has seen no code

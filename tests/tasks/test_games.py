@@ -119,6 +119,6 @@ def test_the_model_plays(engine, game, play, turns):
     episodes = rollout(play, task.train[:4], stage)
     assert [len(episode.turns) for episode in episodes] == [turns] * 4
     for turn in (turn for episode in episodes for turn in episode.turns):
-        assert turn.text in "CDcd"
+        assert turn.text in set("CDcd")
         assert list(turn.logps) == pytest.approx([-1.386294361])  # log 1/4
     assert len({turn.text for episode in episodes for turn in episode.turns}) > 1

@@ -112,7 +112,8 @@ def test_without_bonuses_cooperation_is_seen_and_not_paid() -> None:
 def test_no_test_problem_is_a_training_problem(task: MiniCoop) -> None:
     train, test = ({str(p.data["text"]).partition(": ")[2] for p in found} for found in (task.train, task.test))
     assert not train & test
-    assert len({p.id for p in (*task.train, *task.test)}) == len(task.train) + len(task.test)
+    whole = {(p.data["text"], p.data["tests"]) for p in (*task.train, *task.test)}
+    assert len(whole) == len(task.train) + len(task.test)
     assert {p.data["kind"] for p in task.test[:16]} == {"decomposable", "atomic"}
 
 

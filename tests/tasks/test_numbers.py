@@ -280,10 +280,12 @@ def test_a_problem_of_training_in_other_words_is_not_held_out() -> None:
         (2, "Tim has 2 balls, and buys 4 balls now. How many balls has he got?", 5),
         (3, "Tim has 2 balls, and buys 3 balls now. How many balls has he lost?", 1),
         (4, "A train of 3 cars gets 2 more cars at a station. What is its length?", 5),
+        (5, "Tim has 2 balls and buys 3 now. How many are his own?", 5),  # 8 of 12 words
+        (6, "Tim has 2 balls and buys 3 today. How many are his own?", 5),  # 7 of 13
     ]
-    made = [Problem(str(i), {"question": q, "gold": Fraction(gold), "story": "abcde"[i]}) for i, q, gold in asked]
+    made = [Problem(str(i), {"question": q, "gold": Fraction(gold), "story": "abcdefg"[i]}) for i, q, gold in asked]
     train, test = split(made, 0.5)
-    assert ([p.id for p in train], [p.id for p in test]) == (["0"], ["2", "3", "4"])
+    assert ([p.id for p in train], [p.id for p in test]) == (["0"], ["2", "3", "4", "6"])
 
 
 def test_a_question_that_repeats_is_kept_once() -> None:

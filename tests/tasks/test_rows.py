@@ -313,7 +313,8 @@ def test_a_column_named_heard(write: Callable[..., str]) -> None:
     assert message() == (
         "task posts.jsonl, row 1: a column 'heard', but in prompts.detailed that is what was heard; rename it"
     )
-    assert Rows(data="posts.jsonl", test=0.5, prompts={"short": "{post}"}, reward=one).train
+    made = Rows(data="posts.jsonl", test=0.5, prompts={"short": "{post}"}, reward=one)
+    assert made.prompt(made.train[0], "short", ()) == made.train[0].data["post"]
 
 
 def test_ids_that_are_missing_or_repeat(write: Callable[..., str]) -> None:

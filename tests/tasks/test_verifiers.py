@@ -38,6 +38,13 @@ def test_held_out_tasks_that_are_trained_on_are_told() -> None:
         _splits([Problem(str(i), {"prompt": "the same", "system_prompt": str(i)}) for i in range(10)], 0.2, 0)
 
 
+def test_another_seed_holds_out_other_tasks() -> None:
+    made = [Problem(str(i), {"prompt": str(i)}) for i in range(40)]
+    (_, zero), (_, one) = (_splits(made, 0.25, seed) for seed in (0, 1))
+    assert len(zero) == len(one) == 10
+    assert zero != one
+
+
 @pytest.fixture(scope="module")
 def vf() -> Any:
     return pytest.importorskip("verifiers.v1", reason="verifiers 0.4 wants openai below 3, so `dev` is without it")

@@ -360,6 +360,14 @@ def test_feedback_on_a_pair_the_wrong_way_round(tldr: Tldr) -> None:
     ]
 
 
+def test_feedback_on_a_second_text_that_is_too_long(tldr: Tldr) -> None:
+    """141 / 31 of the characters: the first writer may mend that, too."""
+    ratio = "The detailed text is 4.55 times as long as the short one, and should be 1.6 to 3.2 times: write "
+    short, detailed = _feedback(tldr, short=BRIEF, detailed=f"{LONG} {LONG}")
+    assert short.startswith(f"{ratio}more. ")
+    assert detailed.startswith(f"{ratio}less. ")
+
+
 def test_feedback_on_shared_words_and_on_nothing_at_all(tldr: Tldr) -> None:
     apart = "He asked us to go home and be well"  # 9 words, 34 characters, 9 different
     # 70 / 34 = 2.06 and 14 / 9 = 1.56. No content word is shared.

@@ -162,6 +162,35 @@ def test_the_team_of_the_last_step_trained(quick: Path, tmp_path: Path) -> None:
     assert second["text"] == f'I can make this sentence "{query}{heard}" more positive: {query}'
 
 
+def test_how_a_policy_is_played_goes_along(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "quick")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["policies"]["ann"]["chat"] = False
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    policies = yaml.safe_load((export(run, tmp_path / "team") / "team.yaml").read_text())["policies"]
+    assert policies["ann"]["chat"] is False
+    assert "chat" not in policies["bob"]  # which says nothing
+
+
+def test_who_is_seated_by_the_cast_alone_goes_along(quick: Path, tmp_path: Path) -> None:
+    """A critic, say, which `roles` does not name."""
+    run = shutil.copytree(quick, tmp_path / "quick")
+    (tmp_path / "mine.py").write_text("def cast(roles):\n    return lambda step: roles | {'observer': 'bob'}\n")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["roles"], recipe["algorithm"] = {"pioneer": "ann", "observer": "ann"}, {"name": "maac", "critic": "bob"}
+    recipe["cast"] = {"name": f"{tmp_path}/mine.py:cast"}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    team = Team.load(export(run, tmp_path / "team", trust_code=True))
+    assert [turn.policy for turn in team.play("The soup was").turns] == ["ann", "bob"]
+
+
+def test_what_the_command_is_asked_for_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("coevolve.teams.export.export", lambda run, output, **how: asked.update(how))
+    assert main(["export", "run", "team", "--merge", "--checkpoint", "1"]) == 0
+    assert asked == {"step": 1, "merge": True, "trust_code": False}
+
+
 def test_an_earlier_checkpoint(quick: Path, tmp_path: Path) -> None:
     about = yaml.safe_load((export(quick, tmp_path / "team", step=1) / "team.yaml").read_text())
     assert (about["step"], about["roles"]) == (1, {"pioneer": "ann", "observer": "bob"})
@@ -200,6 +229,17 @@ def test_the_card_says_what_was_measured_and_nothing_else(quick: Path, tmp_path:
     }
     assert found == {f"reward of {role}, {decoding}": value for (role, decoding), value in paid.items()}
     assert len(found) == 4
+
+
+def test_of_an_evaluation_by_an_older_version_the_card_says_what_it_recorded(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "quick")
+    found = {"checkpoint": 2, "problems": 4, "rows": []}
+    for more, said in (
+        ({}, "On 4 held-out problems. reward_se is"),
+        ({"temperature": None, "samples": 3}, "On 4 held-out problems, 3 samples a problem. reward_se is"),
+    ):
+        (run / "eval.json").write_text(json.dumps({**found, **more}))
+        assert said in (export(run, tmp_path / f"team{len(more)}") / "README.md").read_text()
 
 
 def test_a_base_of_the_hub_is_named(quick: Path, tmp_path: Path) -> None:

@@ -155,9 +155,9 @@ def test_who_may_not_is_told(
     with pytest.raises(OSError, match="cannot be reached"):
         push_to_hub(team, "me/opinions", api=HfApi(endpoint="http://127.0.0.1:9", token="hf_right"))
     with pytest.raises(ValueError, match="is no team"):
-        push_to_hub(tmp_path, "me/opinions")
+        push_to_hub(tmp_path, "me/opinions", api=HfApi(endpoint=hub.address, token="hf_right"))
     for words, said in ((["--push-to", "opinions"], "want OWNER/NAME"), (["--private"], "--private is for --push-to")):
         assert main(["export", str(run), str(tmp_path / "never"), *words]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "never").exists()
-    assert hub.files == {}
+    assert (hub.repos, hub.files) == ({}, {})

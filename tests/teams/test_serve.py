@@ -18,7 +18,7 @@ import yaml
 from exported import RECIPES, trained
 
 from coevolve import Team
-from coevolve.cli import main
+from coevolve.cli import _parser, main
 from coevolve.teams import serve as server
 from coevolve.teams.export import export
 from coevolve.teams.serve import _LeftError, playable, serving
@@ -136,11 +136,13 @@ def test_a_play_whose_last_word_is_not_known_tells_pieces_and_then_the_answer(ru
     with serving(Team.load(folder), "opinions") as address, openai.OpenAI(base_url=f"{address}v1", api_key="x") as two:
         found = [chunk.choices[0] for chunk in ask(two, stream=True)]
         answer = ask(two).choices[0].message.content
+    _, draft, _, last = Team.load(folder).play(QUERY, seed=3).turns
+    assert draft.text != last.text
     pieces = [one.coevolve["piece"] for one in found if "piece" in getattr(one, "coevolve", {})]
     assert {(piece["role"], piece["round"]) for piece in pieces} == {
         (role, number) for role in ("pioneer", "observer") for number in (0, 1)
     }
-    assert [one.delta.content for one in found if one.delta.content] == [answer]
+    assert [one.delta.content for one in found if one.delta.content] == [answer] == [last.text]
 
 
 def left_unread(address: str, name: str, **more: Any) -> socket.socket:
@@ -319,6 +321,10 @@ def test_a_failure_of_ours_is_a_server_error_and_the_next_request_goes_well(
         with pytest.raises(openai.InternalServerError, match="RuntimeError: the machine is tired"):
             ask(client)
     assert ask(client).choices
+
+
+def test_unless_told_otherwise_only_programs_of_this_machine_reach_it() -> None:
+    assert _parser()[0].parse_args(["serve", "team"]).host == "127.0.0.1"
 
 
 def test_the_command(

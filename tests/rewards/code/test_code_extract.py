@@ -231,7 +231,7 @@ def test_broken_code_is_returned_as_it_is(text, code):
 )
 def test_100_000_characters_take_seconds_at_most(text):
     start = time.process_time()
-    assert isinstance(extract(text), str)
+    extract(text)
     assert time.process_time() - start < 5  # measured: 1.2 at most on a busy core
 
 

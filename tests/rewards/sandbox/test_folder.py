@@ -139,8 +139,8 @@ def test_honest_code(worker, lines):
 
 def test_files_are_limited_and_gone_afterwards(worker):
     lines = """
-import os, threading
-made, most = [], [0]
+import os, threading, time
+made = []
 def make(folder):
     for i in range(200):
         try:
@@ -154,9 +154,10 @@ for i in range(4):
 threads = [threading.Thread(target=make, args=(i,)) for i in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
+if len(made) > 96: time.sleep(5)
 return len(made)"""
     (kind,) = run(worker, program(lines), f"assert 32 < f() <= {FILES + PROCESSES}")
-    assert kind == "passed" if worker.isolation.counted else kind in ("passed", "failed", "crashed")
+    assert kind == "passed" if worker.isolation.counted else kind in ("passed", "crashed")
     assert run(worker, program("import os\nreturn os.listdir('.')"), "assert f() == []") == ["passed"]
 
 

@@ -322,6 +322,22 @@ def test_a_program_that_got_no_thread_is_tried_again(monkeypatch):
         assert [box.run([program])[0][0].kind for _ in range(3)] == ["error", "passed", "passed"]
 
 
+def test_what_was_asked_for_longest_ago_is_forgotten_first(monkeypatch):
+    one, two, three = (Program("def f(x):\n    return x", f"assert f({n}) == {n}", "f") for n in (1, 2, 3))
+    asked = []
+
+    def run(self, program, plan):
+        asked.append(program)
+        return (Verdict("passed", program.tests),)
+
+    monkeypatch.setattr("coevolve.rewards.sandbox.box.CACHED", 2)
+    with Sandbox(workers=1) as box:
+        monkeypatch.setattr("coevolve.rewards.sandbox.worker.Worker.run", run)
+        for program in (one, two, one, three, one, three):
+            box.run([program])
+    assert asked == [one, two, three]
+
+
 def test_what_another_thread_drops_meanwhile_is_still_told(monkeypatch):
     known, new = (Program("def f(x):\n    return x + 1", f"assert f({n}) == {n + 1}", "f") for n in (1, 2))
     with Sandbox(workers=1) as box:

@@ -1,0 +1,42 @@
+"""Calls of all ranks at once, without ranks; those of processes are in ``learners/test_sharded.py``."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve.recipe.components import from_file
+from coevolve.runtime.pool import Failure
+from coevolve.runtime.ranks import Ranks, packed
+
+
+def test_where_one_has_failed_the_others_are_not_waited_for_until_the_deadline() -> None:
+    """They hang in a collective with the one that failed."""
+    ranks: Any = Ranks("ann", 2, "cpu", 1800.0)
+    waited: list[float] = []
+
+    def done(waiting: Collection[int], seconds: float) -> list[int]:
+        waited.append(seconds)
+        return [1] if len(waited) == 1 else []
+
+    ranks.send, ranks.done, ranks.end = lambda asked: None, done, lambda: None
+    ranks.answer = lambda rank: pickle.dumps((None, Failure(ValueError, "no", "")))
+    with pytest.raises(ValueError, match=r"^policy 'ann', rank 1 of 2, update of step 3: no$"):
+        ranks.ask("of step 3", "update")
+    assert waited[0] > 5.0 >= waited[1] and ranks.ended
+
+
+def test_a_loss_of_the_users_own_file_is_found_where_nobody_has_imported_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("def loss():\n    return 7\n")
+    loss = from_file(f"{tmp_path / 'mine.py'}:loss", (), "loss")
+    asked = packed((loss,), "update", "here")
+    monkeypatch.delitem(sys.modules, loss.__module__)  # as in a rank
+    what, (found,) = pickle.loads(asked)
+    assert (what, found()) == ("update", 7) and found is not loss
