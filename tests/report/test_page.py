@@ -403,7 +403,7 @@ def test_a_finding_is_a_sentence_a_table_and_a_plot(visit, run_of, tmp_path, mon
     points = Series("points", [0.5], [1.5], low=[1.25], high=[2.5], labels=["<here>"], points=True)
     section = Section("one", "One <finding>", "It is so.", ("run", "reward"), [("a", 0.123456), ("b", None)],
                       Plot("cost", "gain", [band, points]))  # fmt: skip
-    monkeypatch.setattr("coevolve.report.findings.findings", lambda runs: [section])
+    monkeypatch.setattr("coevolve.report.page.build.findings", lambda runs: [section])
     tab = visit(write_page(find([run_of("cory")]), tmp_path / "report.html"))
     assert tab.inner_text("#one h3") == "One <finding>"
     assert tab.inner_text("#one .sentence") == "It is so."

@@ -266,9 +266,12 @@ def test_a_machine_is_known_by_its_card_whatever_the_cards_number():
         return results._machine([{"device": card, "compute": {"policies": about, "threads": 1}}])
 
     one = machine("NVIDIA H100", 0)
-    assert one.compute == ("torch, prefix tree; not cpu: it is on NVIDIA H100",)
+    assert one.compute == ("torch, prefix tree; not cpu: it is on cuda, NVIDIA H100",)
     assert one == machine("NVIDIA H100", 1)
     assert one != machine("NVIDIA H200", 0)
+    plain = {"device": "NVIDIA H100", "compute": {"policies": {"ann": "torch, prefix tree"}, "threads": 1}}
+    assert results._machine([plain]).compute == ("torch, prefix tree, NVIDIA H100",)
+    assert results._machine([plain | {"device": "cpu"}]).compute == ("torch, prefix tree",)
 
 
 def test_what_a_result_does_not_know_is_no_difference(here):

@@ -236,7 +236,7 @@ def test_of_an_evaluation_by_an_older_version_the_card_says_what_it_recorded(qui
     found = {"checkpoint": 2, "problems": 4, "rows": []}
     for more, said in (
         ({}, "On 4 held-out problems. reward_se is"),
-        ({"temperature": None, "samples": 3}, "On 4 held-out problems, 3 samples a problem. reward_se is"),
+        ({"temperature": None, "samples": 3}, "On 4 held-out problems, with 3 of each problem. reward_se is"),
     ):
         (run / "eval.json").write_text(json.dumps({**found, **more}))
         assert said in (export(run, tmp_path / f"team{len(more)}") / "README.md").read_text()
