@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ import toy
 from toy import without_times
 
 from coevolve import cli
+from coevolve.faults import handlers_kept
 from coevolve.learners.sharded import ShardedLearner
 from coevolve.runs.folder import read_lines
 from coevolve.runtime.child import free_port
@@ -56,15 +58,19 @@ def check(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
             assert a[key] == (pytest.approx(value, rel=1e-6) if key.endswith("grad_norm") else value), key
 
 
-def kill_before(step: int, patch: pytest.MonkeyPatch) -> None:
-    """The second rank of bob is killed when he is to learn from this step, the first time."""
+def killed(ranks: Any) -> None:
+    """The second of the ranks on this machine."""
+    os.kill(ranks.processes[1].pid, signal.SIGKILL)
+
+
+def kill_before(step: int, patch: pytest.MonkeyPatch, kill: Callable[[Any], None] = killed) -> None:
+    """Some of bob's ranks are killed when he is to learn from this step, the first time."""
     update, left = ShardedLearner.update, [step]
 
     def killing(self: ShardedLearner, *given: Any) -> Metrics:
         if self.name == "bob" and given[-1] in left:
             left.clear()
-            assert self.ranks is not None
-            os.kill(self.ranks.processes[1].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            kill(self.ranks)
         return update(self, *given)
 
     patch.setattr(ShardedLearner, "update", killing)
@@ -93,6 +99,52 @@ def test_without_a_checkpoint_the_run_ends_and_is_begun_again(
     assert "step 1: policy 'bob': rank 1 of 2 of policy 'bob' died" in told
     assert told.endswith("continue with --resume")
     assert cli.main([*asked, "--resume"]) == 0
+    check(lines(tmp_path), undisturbed)
+
+
+@pytest.fixture
+def ray_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Ray cluster of three machines with two cores each, and a head with none; all are this one."""
+    ray = pytest.importorskip("ray", reason="placing ranks needs the package ray (coevolve[cluster])")
+    from ray.cluster_utils import Cluster
+
+    from coevolve.runtime.cluster import connected
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    small = {"object_store_memory": 80 << 20}
+    with handlers_kept():
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+        connected(made.address)  # to the head, while there is no other
+        for _ in range(3):
+            made.add_node(num_cpus=2, **small)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.parametrize("lost", ["a rank", "a machine"])
+def test_a_team_on_a_ray_cluster_repeats_what_was_lost(
+    lost: str, undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], ray_machines: Any,
+) -> None:  # fmt: skip
+    """One command trains both policies, on two machines of three."""
+
+    def kill(ranks: Any) -> None:
+        if lost == "a rank":
+            ranks.ray.kill(ranks.actors[1])
+            return
+        its = set(ranks.ray.util.placement_group_table(ranks.group)["bundles_to_node_id"].values())
+        for node in [node for node in ray_machines.worker_nodes if node.node_id in its]:
+            ray_machines.remove_node(node, allow_graceful=False)
+
+    kill_before(3, monkeypatch, kill)
+    where = f"learner={{name: fsdp, ranks: 2, deadline: 120, cluster: '{ray_machines.address}'}}"
+    assert cli.main(["train", recipe(micro_model, tmp_path), *SAME, where]) == 0
+    said = capfd.readouterr().out
+    assert re.search(r"step 3: policy 'bob': rank.* of 2 of policy 'bob' died", said), said
+    assert f"all policies go on from {tmp_path / 'run' / 'checkpoint-2'}" in said
+    assert len(ray_machines.worker_nodes) == (3 if lost == "a rank" else 2)
     check(lines(tmp_path), undisturbed)
 
 
