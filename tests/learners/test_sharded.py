@@ -156,6 +156,21 @@ def test_more_are_learnt_but_for_the_order_of_sums(synchronous: Twins, rule: Any
     assert distance(*after) <= 1e-4 * distance(before, after[0])
 
 
+def loud(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """A loss whose gradients are far above Adam's epsilon."""
+    loss, metrics = weighted_loss(out, batch, targets, weight_BT)
+    return 1e4 * loss, metrics
+
+
+def test_the_order_of_sums_is_within_a_hundred_thousandth_of_the_step(synchronous: Twins, tmp_path: Path) -> None:
+    one, two = synchronous
+    batch, before = rows_of(one, 5), saved(two, tmp_path / "before")
+    for learner in (one, two):
+        learn(learner, batch, 1, loss=loud)
+    after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
+    assert 0 < distance(*after) <= 1e-5 * distance(before, after[0])
+
+
 @pytest.mark.parametrize("micro_batches", [1, 2, 4, 5])
 def test_descriptions_are_the_same(synchronous: Twins, micro_batches: int) -> None:
     """To the bit, but for rows that stand in other micro-batches."""
