@@ -49,10 +49,32 @@ def test_numbers_on_an_axis_are_round(low, high, wanted):
 
 
 def test_a_claim_is_as_far_as_the_last_of_its_comparisons(book):
-    found = [SimpleNamespace(pairs=dict.fromkeys(range(seeds))) for seeds in (12, 3)]
-    one = SimpleNamespace(id="K1", claim=book.study.claims["K1"], found=found)
-    assert page.state(one, book, {"a": {}}) == "3 of 12 seeds"
-    assert page.state(one, book, {}) == "not run"
+    def of(*found):
+        return page.state(SimpleNamespace(claim=book.study.claims["K1"], found=found), book)
+
+    def found(pairs, refused=0):
+        return SimpleNamespace(pairs=dict.fromkeys(range(pairs)), refused=dict.fromkeys(range(pairs, pairs + refused)))
+
+    assert of(found(12), found(3)) == "3 of 12 seeds"
+    assert of(found(3), found(0)) == of(found(0, 1)) == "0 of 12 seeds"
+    assert of(found(0), found(0)) == "not run"
+
+
+def test_an_overview_says_how_many_seeds_a_claim_has_in_the_words_of_the_list(book):
+    """A claim of two comparisons: both begun; one whole; one without a pair."""
+    (one,) = book.study.claims["K1"].comparisons
+    second = one.model_copy(update={"arm": "a2", "than": "b2"})
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [one, second]})
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    for (first, then), said in {
+        (5, 3): "3 of 12 seeds",
+        (12, 3): "2 comparisons: 1 confirmed and 1 with 3 of 12 seeds",
+        (5, 0): "0 of 12 seeds",
+        (12, 0): "2 comparisons: 1 confirmed and 1 not run",
+    }.items():
+        more = {f"{arm}2": {seed: result(f"{arm}2", seed, reward=[0.5] * 5) for seed in range(then)} for arm in "ab"}
+        kept = everywhere(pairs([0.1] * first) | more)
+        assert f"| **undecided** | {said} |" in page.files(book, kept, {}, PAGE)[PAGE]
 
 
 def test_a_value_lies_where_the_axes_say():
@@ -214,7 +236,7 @@ def test_why_nothing_is_decided_is_told(book):
     reason = "| **undecided** | {} |"
     book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
     assert reason.format("with 5 pairs refused") in page.files(book, everywhere(kept), {}, PAGE)[PAGE]
-    assert reason.format("begun") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
+    assert reason.format("11 of 12 seeds") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
     assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
 
 

@@ -115,7 +115,7 @@ def _list(book: Book, claims: list[str]) -> None:
         table.add_column(title)
     for one in judge(book.study, done, premises(book)):
         if one.id in claims:
-            table.add_row(one.id, state(one, book, known), cost(one.id, book, known), one.verdict, one.claim.says)
+            table.add_row(one.id, state(one, book), cost(one.id, book, known), one.verdict, one.claim.says)
     console(WIDE).print(table)
 
 

@@ -65,13 +65,17 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
     return [chapter for chapter in found if chapter.inner or chapter.section.rows or chapter.section.id == "follows"]
 
 
-def state(one: Judged, book: Book, kept: Results) -> str:
+def state(one: Judged, book: Book) -> str:
     """Return the progress of a claim: ``12 of 12 seeds``, ``not run`` or ``not here``."""
-    if one.claim.elsewhere is not None:
-        return "not here"
-    full = book.study.seeds["full"]
-    seeds = min(len(found.pairs) for found in one.found)
-    return f"{seeds} of {full} seeds" if any(arm in kept for arm in book.arms_of(one.id)) else "not run"
+    return "not here" if one.claim.elsewhere is not None else _progress(one.found, book.study.seeds["full"])
+
+
+def _progress(found: Sequence[Found], full: int) -> str:
+    """Return how many seeds of all these comparisons are pairs, ``3 of 12 seeds``: those of the comparison with the
+    fewest. ``not run`` where none has two runs to compare."""
+    if not any(one.pairs or one.refused for one in found):
+        return "not run"
+    return f"{min(len(one.pairs) for one in found)} of {full} seeds"
 
 
 def cost(id: str, book: Book, kept: Results) -> str:
@@ -187,6 +191,8 @@ def _reason(one: Judged, book: Book) -> str:
     how = [_how_far(found, full) for found in tested]
     if one.premise is None and one.claim.needs_premise:
         return "its premise is not measured"
+    if not any(len(found.pairs) == full or found.refused for found in tested):
+        return _progress(tested, full)
     if len(set(how)) == 1 and how[0] != "undecided":
         return how[0]
     least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
@@ -199,7 +205,7 @@ def _how_far(found: Found, full: int) -> str:
         return found.verdict
     if found.refused:
         return f"with {many(len(found.refused), 'pair')} refused"
-    return "begun" if found.pairs else "not run"
+    return f"with {_progress([found], full)}" if found.pairs else _progress([found], full)
 
 
 def _pictures(book: Book, kept: Everywhere) -> Chapter:
