@@ -9,6 +9,7 @@ import pytest
 from made_up import HERE, STUDY, everywhere, pairs, result
 
 from coevolve.report.section import Plot, Section, Series
+from coevolve.report.wording import many
 from coevolve.study import layout, page
 from coevolve.study.claims import Beyond, Figure, read
 from coevolve.study.figures import drawn
@@ -238,6 +239,30 @@ def test_why_nothing_is_decided_is_told(book):
     assert reason.format("with 5 pairs refused") in page.files(book, everywhere(kept), {}, PAGE)[PAGE]
     assert reason.format("11 of 12 seeds") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
     assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ("u12 u3 c e u12 c u7/5 n u0", "2 confirmed, 1 equal, 1 not run here and 5 undecided (2 with all 12 seeds, "
+         "2 with seeds missing and 1 with pairs refused)"),
+        ("u12 u12 c", "1 confirmed and 2 undecided (2 with all 12 seeds)"),
+        ("u3/5", "1 undecided (1 with seeds missing)"),
+        ("c c", "2 confirmed"),
+    ],
+)  # fmt: skip
+def test_undecided_claims_are_counted_by_whether_they_have_all_their_seeds(verdicts, said):
+    """u7/5: undecided, its last comparison with 7 pairs and 5 refused."""
+
+    def judged(short):
+        counts = [int(count) for count in short[1:].split("/")] if short[0] == "u" else [12]
+        pairs, refused = (range(count) for count in (*counts, 0)[:2])
+        verdict = {"u": "undecided", "c": "confirmed", "e": "equal", "n": "not run here"}[short[0]]
+        whole, last = SimpleNamespace(pairs=range(12), refused=range(0)), SimpleNamespace(pairs=pairs, refused=refused)
+        return SimpleNamespace(verdict=verdict, found=[whole, last], follows=None)
+
+    found = [judged(short) for short in verdicts.split()]
+    assert page._follows(found, 12).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
 
 
 def test_where_runs_are_of_several_processors_it_is_told_which_were_paired(book):

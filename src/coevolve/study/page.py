@@ -53,7 +53,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
     found = [
-        Chapter(_follows(claims)),
+        Chapter(_follows(claims, book.study.seeds["full"])),
         Chapter(_claims(book, claims)),
         *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
@@ -105,13 +105,31 @@ def _seconds(arm: str, book: Book, kept: Results) -> float | None:
     return fmean(float(run.took["evaluation"]) if arms[arm].untrained else run.seconds for run in runs)
 
 
-def _follows(judged: Sequence[Judged]) -> Section:
+def _follows(judged: Sequence[Judged], full: int) -> Section:
     """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
-    counts = [f"{sum(one.verdict == v for one in judged)} {v}" for v in dict.fromkeys(one.verdict for one in judged)]
-    said = f"Of {many(len(judged), 'claim')}: {and_list(counts)}."
+    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, full))}."
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
     none = "Nothing follows yet: no claim that has a consequence is decided."
     return Section("follows", "What follows", f"{follows or none}\n\n{said}")
+
+
+def _counts(judged: Sequence[Judged], full: int) -> list[str]:
+    """Return how many claims have each verdict, the undecided last, and how far these are."""
+    verdicts = Counter(one.verdict for one in judged)
+    undecided = verdicts.pop("undecided", 0)
+    counts = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
+    if undecided:
+        far = Counter(_seeds(one, full) for one in judged if one.verdict == "undecided")
+        how = and_list([f"{count} with {seeds}" for seeds, count in far.most_common()])
+        counts.append(f"{undecided} undecided ({how})")
+    return counts
+
+
+def _seeds(one: Judged, full: int) -> str:
+    """Return whether an undecided claim has all its seeds, lacks some, or has runs of all that are no pairs."""
+    if any(len(found.pairs) + len(found.refused) < full for found in one.found):
+        return "seeds missing"
+    return "pairs refused" if any(found.refused for found in one.found) else f"all {full} seeds"
 
 
 def _link(one: Judged) -> str:
