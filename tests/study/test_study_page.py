@@ -229,6 +229,31 @@ def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, s
     assert said in files[Path("study.md")]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "differences", "sentence", "row"),
+    [
+        (0, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2 | not run"),
+        (3, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: 0.100 [0.100, 0.100], 3 seeds | 3 of 12 seeds"),
+        (12, -0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: -0.100 [-0.100, -0.100], 12 seeds | no"),
+        (12, 0.1, "[K1](#k1)", "a2 > b2: 0.100 [0.100, 0.100], 12 seeds | yes"),
+    ],
+)
+def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book, seeds, differences, sentence, row):
+    first = book.study.claims["K1"].comparisons[0].model_copy(update={"matched": "responses"})
+    second = first.model_copy(update={"arm": "a2", "than": "b2"})
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [first, second]})
+    beyond = Beyond(claims=["K1"], rules={"Paper": ["b", "b2"]}, left_out={"K2": "it is of two ways to play"})
+    changes = {"claims": {"K1": claim, "K2": book.study.claims["K1"]}, "beyond": beyond, "figures": {}}
+    kept = pairs([0.1] * 12)
+    for arm, reward in (("a2", 0.5 + differences), ("b2", 0.5)):
+        kept[arm] = {seed: result(arm, seed, reward=[reward] * 5) for seed in range(seeds)}
+    text = page.files(type(book)(book.file, book.study.model_copy(update=changes)), everywhere(kept), {}, PAGE)[PAGE]
+    assert f"Against Paper: {sentence}. " in text
+    assert "| [K1](#k1) | Paper | end reward: a > b: 0.100 [0.100, 0.100], 12 seeds | yes |" in text
+    assert f"| [K1](#k1) | Paper | end reward: {row} |" in text
+    assert "ask for more. [K2](#k2) is left out: it is of two ways to play.\n" in text
+
+
 def test_why_nothing_is_decided_is_told(book):
     """All runs are there and five are no pairs; later runs are missing; there are none."""
     kept = pairs([0.1] * 12)

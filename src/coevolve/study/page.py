@@ -142,19 +142,23 @@ def _claims(book: Book, judged: Sequence[Judged]) -> Section:
 
 
 def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
-    """Return the section on which claims stand against which paper: all differences from its arms are beyond zero."""
+    """Return the section on which claims stand against which paper, or in how many of their comparisons with it: those
+    whose difference from its arms is beyond zero."""
     rows, stand = [], []
     for paper, arms in beyond.rules.items():
         against = [(one, _against(one, arms)) for one in judged if one.id in beyond.claims]
-        links = [_link(one) for one, found in against if found and all(_clear(each, full) for each in found)]
+        links = [_link(one) + part for one, found in against if (part := _part(found, full)) is not None]
         stand.append(f"{paper}: {and_list(links) if links else 'none'}")
         for one, found in against:
-            rows += [[_link(one), paper, _difference(e), _stands(e, full)] for e in found if e.pairs]
+            rows += [[_link(one), paper, _difference(each), _stands(each, full)] for each in found]
     sentence = (
         f"Which of ours beat what the papers themselves train, at equal generated responses, by {full} seeds and "
         f"intervals beyond zero? Against {'; against '.join(stand)}. These intervals are one by one; verdicts, which "
         "are corrected for all comparisons, ask for more."
     )
+    for one in judged:
+        if why := beyond.left_out.get(one.id):
+            sentence += f" {_link(one)} is left out: {why}."
     return Section("beyond", "Beyond both papers", sentence, ("", "against", "difference", "beyond zero"), rows)
 
 
@@ -163,9 +167,17 @@ def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
     return [found for found in one.found if found.comparison.meets(arms)]
 
 
+def _part(found: Sequence[Found], full: int) -> str | None:
+    """Return in how many of its comparisons a claim stands, if not in all of them; None if it stands in none."""
+    clear = sum(_clear(one, full) for one in found)
+    if clear == 0:
+        return None
+    return "" if clear == len(found) else f" (in {clear} of {len(found)} comparisons)"
+
+
 def _stands(found: Found, full: int) -> str:
     if len(found.pairs) < full:
-        return f"{len(found.pairs)} of {full} seeds"
+        return _progress([found], full)
     return "yes" if _clear(found, full) else "no"
 
 
@@ -292,8 +304,9 @@ def _comparison(found: Found, several: bool) -> list[str]:
 
 
 def _difference(found: Found) -> str:
-    """Return a comparison in a line: its two sides, and the difference."""
-    assert found.estimate is not None
+    """Return a comparison in a line: its two sides, and the difference if it was measured."""
+    if found.estimate is None:
+        return _claimed(found.comparison)
     n, mean, low, high = found.estimate
     return f"{_claimed(found.comparison)}: {within(mean, low, high)}, {many(n, 'seed')}"
 
