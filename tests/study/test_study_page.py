@@ -9,6 +9,7 @@ import pytest
 from made_up import HERE, STUDY, everywhere, pairs, result
 
 from coevolve.report.section import Plot, Section, Series
+from coevolve.report.wording import many
 from coevolve.study import layout, page
 from coevolve.study.claims import Beyond, Figure, read
 from coevolve.study.figures import drawn
@@ -49,10 +50,32 @@ def test_numbers_on_an_axis_are_round(low, high, wanted):
 
 
 def test_a_claim_is_as_far_as_the_last_of_its_comparisons(book):
-    found = [SimpleNamespace(pairs=dict.fromkeys(range(seeds))) for seeds in (12, 3)]
-    one = SimpleNamespace(id="K1", claim=book.study.claims["K1"], found=found)
-    assert page.state(one, book, {"a": {}}) == "3 of 12 seeds"
-    assert page.state(one, book, {}) == "not run"
+    def of(*found):
+        return page.state(SimpleNamespace(claim=book.study.claims["K1"], found=found), book)
+
+    def found(pairs, refused=0):
+        return SimpleNamespace(pairs=dict.fromkeys(range(pairs)), refused=dict.fromkeys(range(pairs, pairs + refused)))
+
+    assert of(found(12), found(3)) == "3 of 12 seeds"
+    assert of(found(3), found(0)) == of(found(0, 1)) == "0 of 12 seeds"
+    assert of(found(0), found(0)) == "not run"
+
+
+def test_an_overview_says_how_many_seeds_a_claim_has_in_the_words_of_the_list(book):
+    """A claim of two comparisons: both begun; one whole; one without a pair."""
+    (one,) = book.study.claims["K1"].comparisons
+    second = one.model_copy(update={"arm": "a2", "than": "b2"})
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [one, second]})
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    for (first, then), said in {
+        (5, 3): "3 of 12 seeds",
+        (12, 3): "2 comparisons: 1 confirmed and 1 with 3 of 12 seeds",
+        (5, 0): "0 of 12 seeds",
+        (12, 0): "2 comparisons: 1 confirmed and 1 not run",
+    }.items():
+        more = {f"{arm}2": {seed: result(f"{arm}2", seed, reward=[0.5] * 5) for seed in range(then)} for arm in "ab"}
+        kept = everywhere(pairs([0.1] * first) | more)
+        assert f"| **undecided** | {said} |" in page.files(book, kept, {}, PAGE)[PAGE]
 
 
 def test_a_value_lies_where_the_axes_say():
@@ -206,6 +229,31 @@ def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, s
     assert said in files[Path("study.md")]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "differences", "sentence", "row"),
+    [
+        (0, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2 | not run"),
+        (3, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: 0.100 [0.100, 0.100], 3 seeds | 3 of 12 seeds"),
+        (12, -0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: -0.100 [-0.100, -0.100], 12 seeds | no"),
+        (12, 0.1, "[K1](#k1)", "a2 > b2: 0.100 [0.100, 0.100], 12 seeds | yes"),
+    ],
+)
+def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book, seeds, differences, sentence, row):
+    first = book.study.claims["K1"].comparisons[0].model_copy(update={"matched": "responses"})
+    second = first.model_copy(update={"arm": "a2", "than": "b2"})
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [first, second]})
+    beyond = Beyond(claims=["K1"], rules={"Paper": ["b", "b2"]}, left_out={"K2": "it is of two ways to play"})
+    changes = {"claims": {"K1": claim, "K2": book.study.claims["K1"]}, "beyond": beyond, "figures": {}}
+    kept = pairs([0.1] * 12)
+    for arm, reward in (("a2", 0.5 + differences), ("b2", 0.5)):
+        kept[arm] = {seed: result(arm, seed, reward=[reward] * 5) for seed in range(seeds)}
+    text = page.files(type(book)(book.file, book.study.model_copy(update=changes)), everywhere(kept), {}, PAGE)[PAGE]
+    assert f"Against Paper: {sentence}. " in text
+    assert "| [K1](#k1) | Paper | end reward: a > b: 0.100 [0.100, 0.100], 12 seeds | yes |" in text
+    assert f"| [K1](#k1) | Paper | end reward: {row} |" in text
+    assert "ask for more. [K2](#k2) is left out: it is of two ways to play.\n" in text
+
+
 def test_why_nothing_is_decided_is_told(book):
     """All runs are there and five are no pairs; later runs are missing; there are none."""
     kept = pairs([0.1] * 12)
@@ -214,8 +262,32 @@ def test_why_nothing_is_decided_is_told(book):
     reason = "| **undecided** | {} |"
     book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
     assert reason.format("with 5 pairs refused") in page.files(book, everywhere(kept), {}, PAGE)[PAGE]
-    assert reason.format("begun") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
+    assert reason.format("11 of 12 seeds") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
     assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ("u12 u3 c e u12 c u7/5 n u0", "2 confirmed, 1 equal, 1 not run here and 5 undecided (2 with all 12 seeds, "
+         "2 with seeds missing and 1 with pairs refused)"),
+        ("u12 u12 c", "1 confirmed and 2 undecided (2 with all 12 seeds)"),
+        ("u3/5", "1 undecided (1 with seeds missing)"),
+        ("c c", "2 confirmed"),
+    ],
+)  # fmt: skip
+def test_undecided_claims_are_counted_by_whether_they_have_all_their_seeds(verdicts, said):
+    """u7/5: undecided, its last comparison with 7 pairs and 5 refused."""
+
+    def judged(short):
+        counts = [int(count) for count in short[1:].split("/")] if short[0] == "u" else [12]
+        pairs, refused = (range(count) for count in (*counts, 0)[:2])
+        verdict = {"u": "undecided", "c": "confirmed", "e": "equal", "n": "not run here"}[short[0]]
+        whole, last = SimpleNamespace(pairs=range(12), refused=range(0)), SimpleNamespace(pairs=pairs, refused=refused)
+        return SimpleNamespace(verdict=verdict, found=[whole, last], follows=None)
+
+    found = [judged(short) for short in verdicts.split()]
+    assert page._follows(found, 12).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
 
 
 def test_where_runs_are_of_several_processors_it_is_told_which_were_paired(book):

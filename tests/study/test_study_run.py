@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -89,6 +90,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert cli.main(words("T1")) == 0
     said = capsys.readouterr().out
     assert "toys, seed 0: kept; 0 of 1 left" in said
+    assert re.search(r"T1 +1 of 6 seeds +.*undecided +It learns\.", said)
     kept = json.loads(file.read_text())
     assert file.stat().st_size < 6500
     assert kept["defaults"]["algorithm"]["eta"] == 0.3
@@ -563,6 +565,31 @@ def test_two_runs_of_one_seed_are_compared_in_words(differ, said):
 def test_what_is_not_here_is_said(here, capsys):
     assert cli.main(words("T2")) == 0
     assert "T2 is not decided here: It waits. coevolve train toy.yaml" in capsys.readouterr().out
+
+
+def test_the_verdicts_of_the_claims_asked_for_are_printed_also_where_nothing_is_to_run(here, capsys):
+    assert cli.main(words("T2")) == 0
+    said = capsys.readouterr().out
+    assert "nothing to run" in said
+    assert cli.main(words("--list", "T2")) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"T2 +not here +– +not run here +Not here\.", table)
+    assert said.endswith(table)
+    assert "T1" not in table
+    kept_by_hand(here)
+    assert cli.main(words("--seeds", "0", "T1", "T2")) == 0
+    assert re.search(r"T1 +0 of 6 seeds .*\n +T2 +not here", capsys.readouterr().out)
+
+
+def test_a_page_is_named_by_where_it_lies_from_here(here, capsys, monkeypatch):
+    (here / "study").mkdir()
+    (here / "study" / "claims.yaml").write_text(STUDY.format().replace("page: page.md", "page: ../docs/study.md"))
+    asked = ["reproduce", "--study", str(here / "study" / "claims.yaml"), "T2"]
+    assert cli.main(asked) == 0
+    assert "page: docs/study.md\npage: docs/study.html\n" in capsys.readouterr().out
+    monkeypatch.chdir(here / "docs")
+    assert cli.main([*asked, "--page", "../beside.html"]) == 0
+    assert capsys.readouterr().out == f"page: {here.resolve() / 'beside.html'}\n"
 
 
 def test_long_curves_are_thinned():

@@ -49,7 +49,8 @@ def reproduce(args: argparse.Namespace) -> None:
     except ChildProcessError:
         _write_both(book)  # with the runs that did not fail
         raise
-    return _write_both(book)
+    _write_both(book)
+    return _list(book, claims)
 
 
 def _chosen(book: Book, names: list[str]) -> list[str]:
@@ -97,6 +98,7 @@ def _compared(differ: list[str]) -> str:
 
 
 def _list(book: Book, claims: list[str]) -> None:
+    """Print a table of these claims with state, cost and verdict."""
     from rich import box
     from rich.table import Table
 
@@ -113,7 +115,7 @@ def _list(book: Book, claims: list[str]) -> None:
         table.add_column(title)
     for one in judge(book.study, done, premises(book)):
         if one.id in claims:
-            table.add_row(one.id, state(one, book, known), cost(one.id, book, known), one.verdict, one.claim.says)
+            table.add_row(one.id, state(one, book), cost(one.id, book, known), one.verdict, one.claim.says)
     console(WIDE).print(table)
 
 
@@ -132,4 +134,10 @@ def _write(book: Book, file: Path) -> None:
     for one, text in page.files(book, kept(book), premises(book), file).items():
         make_folder(one.parent)
         write_text(one, text)
-    say(f"page: {file}")
+    say(f"page: {_from_here(file)}")
+
+
+def _from_here(file: Path) -> Path:
+    """Return a file's path without ``..``, relative if it lies in or under the current folder."""
+    whole, here = file.resolve(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole

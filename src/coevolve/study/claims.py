@@ -194,10 +194,11 @@ class Claim(_Strict):
 
 class Beyond(_Strict):
     """The claims that arms of this library beat the papers. claims: their ids. rules: paper -> the arms that are
-    trained by the paper's own rule."""
+    trained by the paper's own rule. left_out: the id of a claim that is not asked this -> why."""
 
     claims: list[str]
     rules: dict[str, list[str]]
+    left_out: dict[str, str] = {}
 
 
 class Study(_Strict):
@@ -220,6 +221,8 @@ class Study(_Strict):
                 _known(arm, self.arms, f"figures.{id}.lines")
         for id in self.beyond.claims if self.beyond else ():
             _known(id, self.claims, "beyond.claims")
+        for id in self.beyond.left_out if self.beyond else ():
+            _known(id, self.claims, "beyond.left_out")
         for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():
             _known(arm, self.arms, "beyond.rules")
         for id, claim in self.claims.items():

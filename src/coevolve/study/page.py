@@ -53,7 +53,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
     found = [
-        Chapter(_follows(claims)),
+        Chapter(_follows(claims, book.study.seeds["full"])),
         Chapter(_claims(book, claims)),
         *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
@@ -65,13 +65,17 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
     return [chapter for chapter in found if chapter.inner or chapter.section.rows or chapter.section.id == "follows"]
 
 
-def state(one: Judged, book: Book, kept: Results) -> str:
+def state(one: Judged, book: Book) -> str:
     """Return the progress of a claim: ``12 of 12 seeds``, ``not run`` or ``not here``."""
-    if one.claim.elsewhere is not None:
-        return "not here"
-    full = book.study.seeds["full"]
-    seeds = min(len(found.pairs) for found in one.found)
-    return f"{seeds} of {full} seeds" if any(arm in kept for arm in book.arms_of(one.id)) else "not run"
+    return "not here" if one.claim.elsewhere is not None else _progress(one.found, book.study.seeds["full"])
+
+
+def _progress(found: Sequence[Found], full: int) -> str:
+    """Return how many seeds of all these comparisons are pairs, ``3 of 12 seeds``: those of the comparison with the
+    fewest. ``not run`` where none has two runs to compare."""
+    if not any(one.pairs or one.refused for one in found):
+        return "not run"
+    return f"{min(len(one.pairs) for one in found)} of {full} seeds"
 
 
 def cost(id: str, book: Book, kept: Results) -> str:
@@ -101,13 +105,31 @@ def _seconds(arm: str, book: Book, kept: Results) -> float | None:
     return fmean(float(run.took["evaluation"]) if arms[arm].untrained else run.seconds for run in runs)
 
 
-def _follows(judged: Sequence[Judged]) -> Section:
+def _follows(judged: Sequence[Judged], full: int) -> Section:
     """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
-    counts = [f"{sum(one.verdict == v for one in judged)} {v}" for v in dict.fromkeys(one.verdict for one in judged)]
-    said = f"Of {many(len(judged), 'claim')}: {and_list(counts)}."
+    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, full))}."
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
     none = "Nothing follows yet: no claim that has a consequence is decided."
     return Section("follows", "What follows", f"{follows or none}\n\n{said}")
+
+
+def _counts(judged: Sequence[Judged], full: int) -> list[str]:
+    """Return how many claims have each verdict, the undecided last, and how far these are."""
+    verdicts = Counter(one.verdict for one in judged)
+    undecided = verdicts.pop("undecided", 0)
+    counts = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
+    if undecided:
+        far = Counter(_seeds(one, full) for one in judged if one.verdict == "undecided")
+        how = and_list([f"{count} with {seeds}" for seeds, count in far.most_common()])
+        counts.append(f"{undecided} undecided ({how})")
+    return counts
+
+
+def _seeds(one: Judged, full: int) -> str:
+    """Return whether an undecided claim has all its seeds, lacks some, or has runs of all that are no pairs."""
+    if any(len(found.pairs) + len(found.refused) < full for found in one.found):
+        return "seeds missing"
+    return "pairs refused" if any(found.refused for found in one.found) else f"all {full} seeds"
 
 
 def _link(one: Judged) -> str:
@@ -120,19 +142,23 @@ def _claims(book: Book, judged: Sequence[Judged]) -> Section:
 
 
 def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
-    """Return the section on which claims stand against which paper: all differences from its arms are beyond zero."""
+    """Return the section on which claims stand against which paper, or in how many of their comparisons with it: those
+    whose difference from its arms is beyond zero."""
     rows, stand = [], []
     for paper, arms in beyond.rules.items():
         against = [(one, _against(one, arms)) for one in judged if one.id in beyond.claims]
-        links = [_link(one) for one, found in against if found and all(_clear(each, full) for each in found)]
+        links = [_link(one) + part for one, found in against if (part := _part(found, full)) is not None]
         stand.append(f"{paper}: {and_list(links) if links else 'none'}")
         for one, found in against:
-            rows += [[_link(one), paper, _difference(e), _stands(e, full)] for e in found if e.pairs]
+            rows += [[_link(one), paper, _difference(each), _stands(each, full)] for each in found]
     sentence = (
         f"Which of ours beat what the papers themselves train, at equal generated responses, by {full} seeds and "
         f"intervals beyond zero? Against {'; against '.join(stand)}. These intervals are one by one; verdicts, which "
         "are corrected for all comparisons, ask for more."
     )
+    for one in judged:
+        if why := beyond.left_out.get(one.id):
+            sentence += f" {_link(one)} is left out: {why}."
     return Section("beyond", "Beyond both papers", sentence, ("", "against", "difference", "beyond zero"), rows)
 
 
@@ -141,9 +167,17 @@ def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
     return [found for found in one.found if found.comparison.meets(arms)]
 
 
+def _part(found: Sequence[Found], full: int) -> str | None:
+    """Return in how many of its comparisons a claim stands, if not in all of them; None if it stands in none."""
+    clear = sum(_clear(one, full) for one in found)
+    if clear == 0:
+        return None
+    return "" if clear == len(found) else f" (in {clear} of {len(found)} comparisons)"
+
+
 def _stands(found: Found, full: int) -> str:
     if len(found.pairs) < full:
-        return f"{len(found.pairs)} of {full} seeds"
+        return _progress([found], full)
     return "yes" if _clear(found, full) else "no"
 
 
@@ -187,6 +221,8 @@ def _reason(one: Judged, book: Book) -> str:
     how = [_how_far(found, full) for found in tested]
     if one.premise is None and one.claim.needs_premise:
         return "its premise is not measured"
+    if not any(len(found.pairs) == full or found.refused for found in tested):
+        return _progress(tested, full)
     if len(set(how)) == 1 and how[0] != "undecided":
         return how[0]
     least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
@@ -199,7 +235,7 @@ def _how_far(found: Found, full: int) -> str:
         return found.verdict
     if found.refused:
         return f"with {many(len(found.refused), 'pair')} refused"
-    return "begun" if found.pairs else "not run"
+    return f"with {_progress([found], full)}" if found.pairs else _progress([found], full)
 
 
 def _pictures(book: Book, kept: Everywhere) -> Chapter:
@@ -268,8 +304,9 @@ def _comparison(found: Found, several: bool) -> list[str]:
 
 
 def _difference(found: Found) -> str:
-    """Return a comparison in a line: its two sides, and the difference."""
-    assert found.estimate is not None
+    """Return a comparison in a line: its two sides, and the difference if it was measured."""
+    if found.estimate is None:
+        return _claimed(found.comparison)
     n, mean, low, high = found.estimate
     return f"{_claimed(found.comparison)}: {within(mean, low, high)}, {many(n, 'seed')}"
 
