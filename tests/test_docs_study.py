@@ -35,7 +35,7 @@ def test_a_verdict_is_the_studys(page):
 def test_what_has_results_is_not_called_not_run(page):
     """In a clause, which may speak of several claims. Of what is begun the page says how many seeds there are."""
     known = study()
-    holds = {"not run": "not run", "begun": r"begun|\d+ of \d+ seeds"}
+    holds = {"not run": "not run", "begun": r"\d+ of \d+ seeds"}
     clauses = [clause for clause in re.split(r"[|;]|\. ", page.read_text("utf-8")) if "study.md#" in clause]
     stale = [
         (id, word)
