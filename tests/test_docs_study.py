@@ -35,7 +35,7 @@ def test_a_verdict_is_the_studys(page):
 def test_what_has_results_is_not_called_not_run(page):
     """In a clause, which may speak of several claims. Of what is begun the page says how many seeds there are."""
     known = study()
-    holds = {"not run": "not run", "begun": r"\d+ of \d+ seeds"}
+    holds = {"not run": "not run$", "begun": r".*\d+ of \d+ seeds"}
     clauses = [clause for clause in re.split(r"[|;]|\. ", page.read_text("utf-8")) if "study.md#" in clause]
     stale = [
         (id, word)
@@ -43,7 +43,7 @@ def test_what_has_results_is_not_called_not_run(page):
         for word in holds
         if re.search(rf"\b{word}\b", clause)
         for id in re.findall(r"\]\(study\.md#(\w+)\)", clause)
-        if id.upper() in known and not re.fullmatch(holds[word], known[id.upper()][1])
+        if id.upper() in known and not re.match(holds[word], known[id.upper()][1].partition("<br>")[0])
     ]
     assert stale == []
 

@@ -111,7 +111,8 @@ def ray_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from coevolve.runtime.cluster import connected
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+    assert not ray.is_initialized()  # a connection to another cluster would be kept
     small = {"object_store_memory": 80 << 20}
     with handlers_kept():
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
@@ -134,17 +135,17 @@ def test_a_team_on_a_ray_cluster_repeats_what_was_lost(
         if lost == "a rank":
             ranks.ray.kill(ranks.actors[1])
             return
-        its = set(ranks.ray.util.placement_group_table(ranks.group)["bundles_to_node_id"].values())
-        for node in [node for node in ray_machines.worker_nodes if node.node_id in its]:
-            ray_machines.remove_node(node, allow_graceful=False)
+        [its] = set(ranks.ray.util.placement_group_table(ranks.group)["bundles_to_node_id"].values())
+        [node] = [node for node in ray_machines.worker_nodes if node.node_id == its]
+        ray_machines.remove_node(node, allow_graceful=False)
 
     kill_before(3, monkeypatch, kill)
     where = f"learner={{name: fsdp, ranks: 2, deadline: 120, cluster: '{ray_machines.address}'}}"
     assert cli.main(["train", recipe(micro_model, tmp_path), *SAME, where]) == 0
     said = capfd.readouterr().out
-    assert re.search(r"step 3: policy 'bob': rank.* of 2 of policy 'bob' died", said), said
+    which = "rank 1" if lost == "a rank" else "ranks? [01].*"
+    assert re.search(rf"step 3: policy 'bob': {which} of 2 of policy 'bob' died", said), said
     assert f"all policies go on from {tmp_path / 'run' / 'checkpoint-2'}" in said
-    assert len(ray_machines.worker_nodes) == (3 if lost == "a rank" else 2)
     check(lines(tmp_path), undisturbed)
 
 

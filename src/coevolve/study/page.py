@@ -72,10 +72,11 @@ def state(one: Judged, book: Book) -> str:
 
 def _progress(found: Sequence[Found], full: int) -> str:
     """Return how many seeds of all these comparisons are pairs, ``3 of 12 seeds``: those of the comparison with the
-    fewest. ``not run`` where none has two runs to compare."""
+    fewest, and its refused pairs. ``not run`` where none has two runs to compare."""
     if not any(one.pairs or one.refused for one in found):
         return "not run"
-    return f"{min(len(one.pairs) for one in found)} of {full} seeds"
+    fewest = min(found, key=lambda one: len(one.pairs))
+    return f"{len(fewest.pairs)} of {full} seeds{f', {len(fewest.refused)} refused' if fewest.refused else ''}"
 
 
 def cost(id: str, book: Book, kept: Results) -> str:
