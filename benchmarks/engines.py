@@ -8,7 +8,8 @@ Two LoRA agents on one base continue openings of the task sentiment; the second 
 themselves, after 3 to 48 tokens. vLLM draws other random numbers than we, so texts differ and rates are compared. "in
 step" and "at own pace" are the two drivers of ``coevolve.rollout`` on one vLLM: the first waits for all first turns
 before anybody's second one. Ratios are of median rates, to the engine in this process. A publish is that of both
-adapters; start-up is all until the first turns are back. vLLM has as many threads as it takes, we have one a process.
+adapters, with the bytes that it writes for a server (the other engines share the weights) and those that a dry run
+predicts; start-up is all until the first turns are back. vLLM has as many threads as it takes, we have one a process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from learners import written
+from learners import predicted, written
 from peers_report import markdown, quiet
 
 from coevolve import LocalEngine, PolicySpec, build_policies
@@ -73,8 +74,9 @@ class Contender:
     def line(self, name: str, like: list[float]) -> list[str]:
         rate, publish = median(self.rates), 1e3 * median(self.publishes)
         sizes = sum(written(self.policies[agent]) for agent in AGENTS) / 1e6
+        foretold = sum(predicted(self.policies[agent].spec) for agent in AGENTS) / 1e6
         return [
-            name, f"{rate:.0f}", f"{rate / median(like):.2f}", f"{publish:.0f}", f"{sizes:.2f}",
+            name, f"{rate:.0f}", f"{rate / median(like):.2f}", f"{publish:.0f}", f"{sizes:.2f}", f"{foretold:.2f}",
             "-" if math.isnan(self.begun) else f"{self.begun:.1f}",
         ]  # fmt: skip
 
@@ -91,7 +93,7 @@ def vllm(bin: Path, device: str, begin: Any) -> dict[str, tuple[Contender, Any]]
     return {"vLLM, at own pace": (first, server), "vLLM, in step": (again, InStep(server))}
 
 
-HEADER = ("engine", "tokens/s", "times this process", "publish, ms", "MB", "start-up, s")
+HEADER = ("engine", "tokens/s", "times this process", "publish, ms", "MB", "MB, predicted", "start-up, s")
 
 
 def main() -> None:

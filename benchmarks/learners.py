@@ -4,11 +4,13 @@
     python benchmarks/learners.py --size 1M --rows 32 --rounds 1
 
 "processes" is what a recipe gets without `learner`; "processes, torch" the same without compiled loops, which sharded
-weights cannot have; "fsdp" and "fsdp lora" are two ranks of `learner: {name: fsdp, ranks: 2}`. Contenders take turns
+weights cannot have; "fsdp" and "fsdp lora" are two ranks of `learner: {name: fsdp, ranks: 2}`, and "fsdp on ray" are
+two that a Ray cluster of this machine places (`cluster: ray`), left out if ray is not installed. Contenders take turns
 round by round; ratios are of medians, to the processes that compute by torch. Sampling is of as many rows by those
 processes, and "of a step" what an update takes longer than theirs, as a share of their sampling and update together. A
 publish is to the local engine: a folder is written, and read by the copy that is sampled (of a learner in this process
-nothing has to move). Bytes are of that folder.
+nothing has to move). Bytes are of the weights in that folder, beside those that a dry run predicts
+(`coevolve.learners.cost`). Ray is started before, which is not in any start-up.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see peers.py
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import argparse
 import tempfile
@@ -31,9 +33,11 @@ from peers_report import markdown, quiet
 from peers_work import SIZES, Case, save_model
 
 from coevolve import LocalEngine, PolicySpec, Targets, build_policies, magrpo
-from coevolve.learners import fsdp
+from coevolve.learners import cost, fsdp
+from coevolve.recipe.plan import sizes, weightless
 from coevolve.types import Batch, Problem, Sampling, Say
 
+RANKS = 2
 HOW: dict[str, Any] = {"reference": False, "critic": False, "steps": 100, "seed": 0}
 
 
@@ -41,16 +45,30 @@ def ours(spec: PolicySpec) -> Any:
     return build_policies({"ann": spec}, **HOW, workers=True)["ann"]
 
 
-def sharded(spec: PolicySpec) -> Any:
-    return fsdp("ann", spec, **HOW, ranks=2)
+def sharded(spec: PolicySpec, cluster: str | None = None) -> Any:
+    return fsdp("ann", spec, **HOW, ranks=RANKS, cluster=cluster)
 
 
-def contenders(folder: str) -> dict[str, Any]:
+def ray_started() -> Any:
+    """The module ray with a new cluster of this machine alone, or None. The ranks have a core each by Ray's count, even
+    where the machine has fewer."""
+    try:
+        import ray
+    except ImportError:
+        print("fsdp on ray is left out: ray is not installed (pip install 'coevolve[cluster]')")
+        return None
+    ray.init(address="local", num_cpus=RANKS, include_dashboard=False, log_to_driver=False)
+    return ray
+
+
+def contenders(folder: str, ray: bool) -> dict[str, Any]:
     spec = partial(PolicySpec, folder, learning_rate=1e-6, device="cpu")
+    placed = {"fsdp on ray": partial(sharded, spec(), cluster="ray")} if ray else {}
     return {
         "processes": partial(ours, spec()),
         "processes, torch": partial(ours, spec(compute="torch")),
         "fsdp": partial(sharded, spec()),
+        **placed,
         "processes lora, torch": partial(ours, spec(weights="lora", compute="torch")),
         "fsdp lora, torch": partial(sharded, spec(weights="lora", compute="torch")),
     }
@@ -81,6 +99,10 @@ def written(learner: Any) -> int:
     with tempfile.TemporaryDirectory() as folder:
         learner.save_model(Path(folder))
         return sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
+
+
+def predicted(spec: PolicySpec) -> int:
+    return cost.published(spec, sizes(weightless(spec.model))[0])
 
 
 class Contender:
@@ -115,7 +137,8 @@ class Contender:
         more = (update - theirs) / (theirs + median(like.samplings))
         return [
             name, f"{update:.2f}", f"{update / theirs:.2f}", f"{median(like.samplings):.2f}", f"{more:.0%}",
-            f"{publish * 1e3:.0f}", f"{written(self.learner) / 1e6:.1f}", f"{self.begun - update:.1f}",
+            f"{publish * 1e3:.0f}", f"{written(self.learner) / 1e6:.2f}", f"{predicted(self.learner.spec) / 1e6:.2f}",
+            f"{self.begun - update:.1f}",
         ]  # fmt: skip
 
 
@@ -127,6 +150,7 @@ HEADER = (
     "of a step",
     "publish, ms",
     "MB",
+    "MB, predicted",
     "start-up, s",
 )
 
@@ -140,8 +164,10 @@ def main() -> None:
     quiet()
     torch.set_num_threads(1)
     case = Case(size=asked.size)
+    ray = ray_started()
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: Contender(make, case) for name, make in contenders(save_model(case, Path(folder))).items()}
+        chosen = contenders(save_model(case, Path(folder)), ray is not None)
+        made = {name: Contender(make, case) for name, make in chosen.items()}
         for round in range(asked.rounds + 1):
             for one in made.values():
                 one.step(round, asked.rows)
@@ -150,6 +176,8 @@ def main() -> None:
         print(markdown(HEADER, [one.line(name, like[name]) for name, one in made.items()]))
         for one in made.values():
             one.learner.close()
+    if ray is not None:
+        ray.shutdown()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,14 @@ def test_a_card_has_its_part_and_what_it_borrows() -> None:
     assert cost.on_card(state | {"reference": 0}, shape, 4, replace(spec, weights="lora"))["weights"] == 4000
 
 
+def test_a_publish_writes_what_is_trained_in_float32() -> None:
+    """Of an adapter of rank 16 on 1.54 billion parameters, whose hidden size is taken to be 2,018."""
+    spec = PolicySpec("m", dtype="bfloat16")
+    assert cost.published(spec, SMALL.parameters) == 4 * 1_540_000_000
+    assert cost.published(replace(spec, weights="lora"), SMALL.parameters) == 4 * 24_420_218
+    assert cost.published(replace(spec, weights="frozen"), SMALL.parameters) == 0
+
+
 def described(folder: Path, hidden: int, inside: int, heads: int, groups: int, tied: bool) -> str:
     """The configuration of a Qwen2.5, without weights."""
     config = Qwen2Config(
@@ -121,6 +129,25 @@ def test_a_pair_fits_a_card_of_80_gb(qwen: str, large: str) -> None:
     )
     assert planned(large, "gradient_checkpointing=true").startswith("23.45 GiB: 17.80 held; while one learns")
     assert planned(large).startswith("85.46 GiB: 17.80 held; while one learns gradients 0.26, activations 65.08")
+
+
+def test_what_a_publish_writes_is_told_without_ranks(qwen: str) -> None:
+    """To a server the weights of those that learn; the local engine samples what this process trains."""
+
+    def told(*changes: str) -> list[str]:
+        models = [f"policies.{name}.model={qwen}" for name in ("ann", "bob")]
+        found = plan(load_recipe(str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml"), [*models, *changes]))
+        return [line.partition("a publish writes ")[2] for line in found.splitlines() if "a publish" in line]
+
+    Path("mine.py").write_text("def engine(): ...\n")
+    server = "policies.bob.engine={name: vllm, url: http://x}"
+    assert told() == ["nothing: the local engine samples the weights that are trained"]
+    assert told("engine={name: vllm, start: {}}") == ["98 MB for ann, 98 MB for bob"]
+    assert told("engine=mine.py:engine") == []
+    assert told(server, "policies.bob.weights=full") == ["6,175 MB for bob"]
+    assert told(server, "policies.bob.weights=frozen") == [
+        "nothing: the local engine samples the weights that are trained"
+    ]
 
 
 def test_what_is_frozen_is_there_once_and_learns_nothing(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ little above measured ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,15 +48,8 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
     shrinks and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A lora policy's
     base, the reference, and a frozen policy's weights exist once per model, however many policies use them.
     """
-    # A model of hidden size D has about 12 D^2 parameters in each of about D / 64 layers.
-    hidden = round((parameters * 64 / 12) ** (1 / 3))
-    if spec.weights == "full":
-        trained = parameters
-    elif spec.weights == "lora":
-        trained = round(parameters * 2 * spec.lora.rank / hidden)  # A and B of a D x D matrix
-    else:
-        trained = 0
-    value = hidden + 1 if critic and trained else 0
+    trained = _trained(spec, parameters)
+    value = _hidden(parameters) + 1 if critic and trained else 0
     adapter = trained if spec.weights == "lora" else 0
     held = _FOUR_BIT if spec.load_in_4bit else _HALF if spec.dtype == "bfloat16" else _FLOAT
     saved = round((_FLOAT - held) * linear)
@@ -66,6 +60,25 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
         "optimizer": round(2 * moment * (trained + value)),
         "reference": _FLOAT * parameters - saved if reference and spec.weights == "full" else 0,
     }
+
+
+def published(spec: PolicySpec, parameters: int) -> int:
+    """Return the bytes that one publish of a policy writes for an engine that does not share its memory: the trained
+    weights in float32, without a value head."""
+    return _FLOAT * _trained(spec, parameters)
+
+
+def _trained(spec: PolicySpec, parameters: int) -> int:
+    """Return how many parameters of a policy are trained. For an adapter this is an estimate: one on all linear layers,
+    whatever spec.lora.targets says."""
+    if spec.weights == "lora":
+        return round(parameters * 2 * spec.lora.rank / _hidden(parameters))  # A and B of a D x D matrix
+    return parameters if spec.weights == "full" else 0
+
+
+def _hidden(parameters: int) -> int:
+    """Return the hidden size D of a model that has about 12 D^2 parameters in each of about D / 64 layers."""
+    return round(math.cbrt(parameters * 64 / 12))
 
 
 def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:

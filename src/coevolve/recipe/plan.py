@@ -18,6 +18,7 @@ from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
 from coevolve.checks import check_task
 from coevolve.compute.backend import planned
+from coevolve.engines import ENGINES
 from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
@@ -43,8 +44,7 @@ def plan(recipe: Recipe) -> str:
     Not checked here: the task (``problems`` does), and models and plays that only fail in training."""
     checked = parts(recipe)
     algorithm = checked.algorithm
-    engines = [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
-    check_corrected(max((one.get("staleness", 0) for one in engines), default=0), algorithm)
+    check_corrected(max((one.get("staleness", 0) for one in _engines(recipe)), default=0), algorithm)
     Cautions().of_settings(recipe.sampling, algorithm)
     whole = _shown({"name": recipe.algorithm["name"], **algorithm.settings})
     lines = [
@@ -109,7 +109,7 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
     algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
-    moved = _Moved()
+    moved, sent = _Moved(), dict[PolicyName, int]()
     for name, spec in recipe.policies.items():
         if spec.elsewhere:
             lines.append(f"  {name}: nothing, its weights are not here")
@@ -127,11 +127,30 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
         here.add(spec, bytes_of, sum(base.values()), shape, positions)
         if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
             moved.add(spec, bytes_of, shape, positions)
+        sent[name] = 0 if positions else cost.published(spec, count)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
     count = _processes(recipe, checked, moved.parameters)
-    return lines + [f"  beside that, in {count} worker processes: {moved.more(count)}"] * bool(count)
+    lines += [f"  beside that, in {count} worker processes: {moved.more(count)}"] * bool(count)
+    return lines + _publish(recipe, sent)
+
+
+def _publish(recipe: Recipe, sent: Mapping[PolicyName, int]) -> list[str]:
+    """Return a line about the bytes that each publish of these policies writes; none if the learner or an engine is the
+    user's own, of which that is not known."""
+    if not sent or recipe.learner or any(engine["name"] not in ENGINES for engine in _engines(recipe)):
+        return []
+    written = ", ".join(f"{_mb(size)} for {name}" for name, size in sent.items() if size)
+    return [f"  a publish writes {written or 'nothing: the local engine samples the weights that are trained'}"]
+
+
+def _engines(recipe: Recipe) -> list[Mapping[str, Any]]:
+    return [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.{0 if size > 1e7 else 1}f} MB"
 
 
 def _processes(recipe: Recipe, checked: Parts, parameters: int) -> int:
@@ -263,13 +282,13 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
         local = _positions(recipe, spec) > 0
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
-        trained = state["gradients"] // 4
-        sent = 4 * (shape.parameters if sharded else trained)  # in float32
+        moments = 2 * state["gradients"]  # as whole tensors in float32
+        sent = _mb(cost.published(spec, parameters))
         start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
             f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start:.1f} while it is loaded",
-            f"    a publish writes {sent / 1e6:,.0f} MB{copied}; a checkpoint {8 * trained / 1e6:,.0f} MB more",
+            f"    a publish writes {sent}{copied}; a checkpoint {_mb(moments)} more",
         ]
     return lines
 
