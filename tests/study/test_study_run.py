@@ -578,7 +578,7 @@ def test_the_verdicts_of_the_claims_asked_for_are_printed_also_where_nothing_is_
     assert "T1" not in table
     kept_by_hand(here)
     assert cli.main(words("--seeds", "0", "T1", "T2")) == 0
-    assert re.search(r"T1 +0 of 6 seeds .*\n +T2 +not here", capsys.readouterr().out)
+    assert re.search(r"T1 +0 of 6 seeds, 1 refused .*\n +T2 +not here", capsys.readouterr().out)
 
 
 def test_a_page_is_named_by_where_it_lies_from_here(here, capsys, monkeypatch):
