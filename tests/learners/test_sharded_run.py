@@ -58,12 +58,12 @@ def check(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
             assert a[key] == (pytest.approx(value, rel=1e-6) if key.endswith("grad_norm") else value), key
 
 
-def killed(ranks: Any) -> None:
-    """The second of the ranks on this machine."""
+def kill_second(ranks: Any) -> None:
+    """Kill the second of the ranks on this machine."""
     os.kill(ranks.processes[1].pid, signal.SIGKILL)
 
 
-def kill_before(step: int, patch: pytest.MonkeyPatch, kill: Callable[[Any], None] = killed) -> None:
+def kill_before(step: int, patch: pytest.MonkeyPatch, kill: Callable[[Any], None] = kill_second) -> None:
     """Some of bob's ranks are killed when he is to learn from this step, the first time."""
     update, left = ShardedLearner.update, [step]
 
