@@ -304,6 +304,7 @@ def test_exchanges_are_spoken_of_where_roles_are_exchanged(visit, page_of, famil
     tab = visit(page_of(family), "curves")
     assert tab.is_visible("#roles") == exchanged
     tab.click("header nav a[href='#overview']")
+    tab.wait_for_selector("#overview-part:not([hidden])")
     assert tab.is_visible("text=Dotted lines") == exchanged
 
 
@@ -394,6 +395,7 @@ def test_every_step_is_in_the_table_though_some_have_no_update(visit, tmp_path):
     tab = visit(write_page(find([run]), tmp_path / "report.html"), "curves")
     tab.select_option("#axis", "updates")
     tab.click("[data-panel=reward] .numbers summary")
+    tab.wait_for_selector("[data-panel=reward] .numbers table")  # "toggle" comes after the click
     rows = tab.locator("[data-panel=reward] .numbers tbody tr").all_inner_texts()
     assert [row.split("\t")[:2] for row in rows] == [[x, str(i)] for i, x in enumerate("00012")]
 
