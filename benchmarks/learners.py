@@ -34,7 +34,7 @@ from peers_work import SIZES, Case, save_model
 
 from coevolve import LocalEngine, PolicySpec, Targets, build_policies, magrpo
 from coevolve.learners import cost, fsdp
-from coevolve.recipe.plan import sizes, weightless
+from coevolve.recipe.plan import adapter_size, sizes, weightless
 from coevolve.types import Batch, Problem, Sampling, Say
 
 RANKS = 2
@@ -102,7 +102,8 @@ def written(learner: Any) -> int:
 
 
 def predicted(spec: PolicySpec) -> int:
-    return cost.published(spec, sizes(weightless(spec.model))[0])
+    made = weightless(spec.model)
+    return cost.published(spec, sizes(made)[0], adapter_size(made, spec))
 
 
 class Contender:

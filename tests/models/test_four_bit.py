@@ -166,7 +166,9 @@ def test_memory_of_a_4_bit_base() -> None:
     assert kept["weights"] == 8192 + 256 + 4 + 400
     # An adapter's weights, gradients and moments are not in 4 bits.
     small, large = (
-        plan_memory(PolicySpec("m", weights="lora", load_in_4bit=on), 124_000_000, True, True, linear=85_000_000)
+        plan_memory(
+            PolicySpec("m", weights="lora", load_in_4bit=on), 124_000_000, True, True, linear=85_000_000, adapter=9
+        )
         for on in (True, False)
     )
     assert large["weights"] - small["weights"] == 296_151_123  # 85e6 * (4 - 0.515869140625)

@@ -40,40 +40,40 @@ class Shape:
     vocabulary: int
 
 
-def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0) -> dict[str, int]:
+def plan_memory(
+    spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0, adapter: int = 0
+) -> dict[str, int]:
     """Return the estimated bytes that one policy needs for weights, gradients, optimizer and reference, without
     activations.
 
     parameters: of its model. linear: how many of these are weights of linear layers below the head, which load_in_4bit
-    shrinks and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A lora policy's
-    base, the reference, and a frozen policy's weights exist once per model, however many policies use them.
+    shrinks and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). adapter: of a lora
+    policy's adapter. Its base, the reference, and a frozen policy's weights exist once per model, however many policies
+    use them.
     """
-    trained = _trained(spec, parameters)
+    trained = _trained(spec, parameters, adapter)
     value = _hidden(parameters) + 1 if critic and trained else 0
-    adapter = trained if spec.weights == "lora" else 0
     held = _FOUR_BIT if spec.load_in_4bit else _HALF if spec.dtype == "bfloat16" else _FLOAT
     saved = round((_FLOAT - held) * linear)
     moment = _FLOAT if spec.optimizer == "adamw" else _EIGHT_BIT
     return {
-        "weights": _FLOAT * (parameters + adapter + value) - saved * (spec.weights != "full"),
+        "weights": _FLOAT * (parameters + trained * (spec.weights == "lora") + value)
+        - saved * (spec.weights != "full"),
         "gradients": _FLOAT * (trained + value),
         "optimizer": round(2 * moment * (trained + value)),
         "reference": _FLOAT * parameters - saved if reference and spec.weights == "full" else 0,
     }
 
 
-def published(spec: PolicySpec, parameters: int) -> int:
+def published(spec: PolicySpec, parameters: int, adapter: int) -> int:
     """Return the bytes that one publish of a policy writes for an engine that does not share its memory: the trained
-    weights in float32, without a value head."""
-    return _FLOAT * _trained(spec, parameters)
+    weights in float32, without a value head. parameters, adapter: as in ``plan_memory``."""
+    return _FLOAT * _trained(spec, parameters, adapter)
 
 
-def _trained(spec: PolicySpec, parameters: int) -> int:
-    """Return how many parameters of a policy are trained. For an adapter this is an estimate: one on all linear layers,
-    whatever spec.lora.targets says."""
-    if spec.weights == "lora":
-        return round(parameters * 2 * spec.lora.rank / _hidden(parameters))  # A and B of a D x D matrix
-    return parameters if spec.weights == "full" else 0
+def _trained(spec: PolicySpec, parameters: int, adapter: int) -> int:
+    """Return how many parameters of a policy are trained."""
+    return {"full": parameters, "lora": adapter, "frozen": 0}[spec.weights]
 
 
 def _hidden(parameters: int) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -119,7 +119,8 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
             lines.append(f"  {name}: size unknown: {made}")
             continue
         count, linear = sizes(made)
-        bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
+        adapter = adapter_size(made, spec)
+        bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear, adapter)
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
         shape, positions = shape_of(made), _positions(recipe, spec)
@@ -127,7 +128,7 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
         here.add(spec, bytes_of, sum(base.values()), shape, positions)
         if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
             moved.add(spec, bytes_of, shape, positions)
-        sent[name] = 0 if positions else cost.published(spec, count)
+        sent[name] = 0 if positions else cost.published(spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
@@ -275,15 +276,15 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
                 f"  {name}: frozen, {own / _GIB:.2f} GiB in the trainer's process, which it shares with nobody"
             )
             continue
-        shape, sharded = shape_of(made), spec.weights == "full"
-        state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear)
+        shape, sharded, adapter = shape_of(made), spec.weights == "full", adapter_size(made, spec)
+        state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear, adapter)
         parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
         local = _positions(recipe, spec) > 0
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         moments = 2 * state["gradients"]  # as whole tensors in float32
-        sent = _mb(cost.published(spec, parameters))
+        sent = _mb(cost.published(spec, parameters, adapter))
         start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
@@ -359,8 +360,23 @@ def _shown(part: Mapping[str, Any]) -> str:
 
 def sizes(made: Any) -> tuple[int, int]:
     """Return how many parameters a model has, and how many of them are in linear layers below the head."""
-    below = [m for m in made.modules() if isinstance(m, nn.Linear | Conv1D) and m is not made.get_output_embeddings()]
-    return int(made.num_parameters()), sum(module.weight.numel() for module in below)
+    return int(made.num_parameters()), sum(layer.weight.numel() for layer in _linear(made, "all-linear"))
+
+
+def adapter_size(made: Any, spec: PolicySpec) -> int:
+    """Return how many parameters a policy's adapter on this model has; 0 if the policy has none."""
+    if spec.weights != "lora":
+        return 0
+    return spec.lora.rank * sum(sum(layer.weight.shape) for layer in _linear(made, spec.lora.targets))
+
+
+def _linear(made: Any, targets: Sequence[str] | Literal["all-linear"]) -> list[Any]:
+    """Return a model's linear layers that have these names, or all below the head."""
+    head, named = made.get_output_embeddings(), made.named_modules()
+    linear = [(f".{name}", module) for name, module in named if isinstance(module, nn.Linear | Conv1D)]
+    if isinstance(targets, str):
+        return [module for _, module in linear if module is not head]
+    return [module for name, module in linear if name.endswith(tuple(f".{target}" for target in targets))]
 
 
 def weightless(model: str) -> Any:
