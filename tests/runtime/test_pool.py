@@ -218,6 +218,35 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     assert workers._running == []
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_process_that_stands_still_is_told(pair: Pair, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that computes is waited for, however long; one that was stopped is not, and leaves nothing behind."""
+    monkeypatch.setattr("coevolve.runtime.pool._LOOK", 0.1)
+    monkeypatch.setattr("coevolve.runtime.pool._LOOKS", 5)
+    pool, busy = pool_of(pair), Job(["full"], works, (1.5,))
+
+    def asked(job: Job) -> Any:
+        if not shared:
+            return pool([job])
+        with pool.shared() as mine:
+            return mine([job])
+
+    assert asked(busy) == ["done"]
+    (first, *_) = pool._running
+    os.kill(first.process.pid or 0, signal.SIGSTOP)
+    with pytest.raises(ShortageError, match=r"works for full, has not answered, and used no processor time for 0 s"):
+        asked(busy)
+    assert pool._running == [] and first.process.exitcode == -signal.SIGKILL
+    assert asked(busy) == ["done"]
+
+
+def works(state: Any, seconds: float) -> str:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return "done"
+
+
 def echo(number: int) -> Job:
     """A job whose process gives the number back."""
     return Job(["a"], partial(dataclasses.replace, outputs={"n": number}), ())

@@ -30,6 +30,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -157,7 +158,10 @@ class Pool:
                     (number, job), worker = waiting.pop(0), free.pop(0)
                     busy[worker.connection] = number, worker
                     worker.ask(job, threads)
-                for connection in wait(list(busy)):
+                answered = wait(list(busy), _LOOK)
+                for _, worker in busy.values() if not answered else ():
+                    worker.look()
+                for connection in answered:
                     number, worker = busy[connection]
                     found[number] = worker.answer()
                     del busy[connection]
@@ -301,6 +305,10 @@ class Share:
 
 _ENDED = "the worker processes were ended"
 
+_LOOK, _LOOKS = 10.0, 60
+"""Seconds between two looks at a process that does not answer, and after how many of them without any processor time in
+between it is given up. Time in which this process did not run either (a laptop that sleeps) does not count."""
+
 
 class JobError(RuntimeError):
     """An error that a job raised; its process goes on."""
@@ -346,6 +354,8 @@ class Worker:
         self.names: Sequence[PolicyName] = []
         self.lock = threading.Lock()
         """Held by the caller from its request until the answer is read."""
+        self.looks, self.used = 0, 0.0
+        """Looks without new processor time, and the seconds of it at the last one."""
         self.ended: BaseException | None = None
         """The error for which the pool ended this process, if any."""
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, state), daemon=True)
@@ -354,7 +364,7 @@ class Worker:
 
     def ask(self, job: Job, threads: Threads) -> None:
         """Send a job, to be run with this number of threads."""
-        self.names = job.names
+        self.names, self.looks = job.names, 0
         try:
             # Not connection.send, for which PyTorch would move every tensor into a file of its own.
             self.connection.send_bytes(pickle.dumps((job, threads)))
@@ -362,7 +372,10 @@ class Worker:
             raise self._died() from error
 
     def answer(self) -> Any:
-        """Return the job's result. Raises the error of its ``Failure``, and ShortageError if the process died."""
+        """Return the job's result. Raises the error of its ``Failure``, and ShortageError if the process died or
+        hangs."""
+        while not self.connection.poll(_LOOK):
+            self.look()
         try:
             found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
@@ -370,6 +383,18 @@ class Worker:
         if error is not None:
             raise error.told(f"the process that worked for {', '.join(self.names)} failed")
         return found
+
+    def look(self) -> None:
+        """Look at a process that has not answered. Raises ShortageError if it has done nothing for ``_LOOKS`` looks."""
+        with suppress(psutil.NoSuchProcess):  # the next read tells so
+            used = sum(psutil.Process(self.process.pid).cpu_times()[:2])  # user, system
+            self.looks, self.used = (self.looks + 1 if used == self.used else 0), used
+        if self.looks >= _LOOKS:
+            raise ShortageError(
+                f"the process {self.process.pid}, which works for {', '.join(self.names)}, has not answered, and used "
+                f"no processor time for {_LOOK * _LOOKS:.0f} s: it hangs, or was stopped; workers: false does without "
+                "processes"
+            )
 
     def _died(self) -> ShortageError:
         self.process.join(5)
@@ -398,6 +423,8 @@ def _end(running: list[Worker]) -> None:
     while running:
         worker = running.pop()  # its connection is not closed here: another thread may be reading from it
         worker.process.terminate()
+        worker.process.join(5)
+        worker.process.kill()  # if it is stopped, it takes no other signal
         worker.process.join()
 
 
