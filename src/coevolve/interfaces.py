@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from coevolve.late import Tensor, torch
 from coevolve.models.spec import PolicySpec
@@ -52,6 +52,12 @@ class Task(Protocol):
     def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
 
 
+Send: TypeAlias = Callable[[Mapping[str, "Tensor"], Callable[["Tensor"], "Tensor"]], None]
+"""(weights, whole) -> None: sends full weights, by their names in a checkpoint, to a server. Called in the process that
+has them, and picklable. whole: (weight) -> the same as one tensor, to be called for one after the other in this order.
+"""
+
+
 @dataclass(frozen=True)
 class Published:
     """One version of a policy's weights, with all that an engine needs to sample from it.
@@ -59,7 +65,8 @@ class Published:
     version: the number of the training step that these weights are for. tokenizer: with its chat template. context:
     the model's context length. eos: ids that end a turn. save: writes the weights into a folder that transformers or
     peft can load; valid until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights
-    are in this process, else None.
+    are in this process, else None. send: (send) calls ``send`` with full weights where they are; None where a learner
+    cannot.
     """
 
     name: PolicyName
@@ -70,6 +77,7 @@ class Published:
     eos: frozenset[int]
     save: Callable[[Path], None]
     policy: Any = None
+    send: Callable[[Send], None] | None = None
 
 
 class TurnSource(Protocol):

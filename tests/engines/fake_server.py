@@ -6,7 +6,9 @@ are the answers to the next requests for a turn, in the order they come.
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,14 +17,21 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copytree
+from tempfile import mkdtemp
 from typing import Any
 
+import torch
+
 from coevolve.engines.local import LocalEngine
+from coevolve.engines.transfer import FINISH, INIT, ROUTES, SIZE, START, UPDATE
 from coevolve.learners.elsewhere import FrozenElsewhere
+from coevolve.models.load import load_causal_lm
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Problem, Sampling, Say
+from over_gloo import joined
 
 VLLM = ("/inference/v1/generate", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/collective_rpc")
+SLEEP = ("/sleep", "/wake_up")
 SGLANG = ("/generate", "/load_lora_adapter", "/unload_lora_adapter", "/update_weights_from_disk")
 
 
@@ -32,7 +41,7 @@ class FakeServer:
     answers to who asks for its models, if not what it has. busy: how often it empties no cache when it is asked to."""
 
     model: str
-    routes: tuple[str, ...] = (*VLLM, "/reset_prefix_cache", *SGLANG, "/v1/completions", "/version")
+    routes: tuple[str, ...] = (*VLLM, "/reset_prefix_cache", *SGLANG, "/v1/completions", "/version", *ROUTES, *SLEEP)
     schema: bool = True
     forgets: bool = False
     models: tuple[int, Any] | None = None
@@ -40,6 +49,8 @@ class FakeServer:
     mishaps: list[str] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     adapters: dict[str, Path] = field(default_factory=dict)
+    coming: dict[str, Any] | None = None
+    sleeps: bool = False
 
     def __post_init__(self) -> None:
         self.engine, self.lock = LocalEngine(), threading.Lock()
@@ -77,7 +88,48 @@ class FakeServer:
         if route == "/reset_prefix_cache":
             self.busy -= 1
             return 200, {"success": self.busy < 0}
-        return self.turn(route, body)
+        if route in ROUTES:
+            return self.transfer(route, body)
+        if route in SLEEP:
+            self.sleeps = route == "/sleep"
+            return 200, {}
+        return (500, "it sleeps") if self.sleeps else self.turn(route, body)
+
+    def transfer(self, route: str, body: Any) -> tuple[int, Any]:
+        """A worker's part in a transfer of weights: what comes after a start is taken over at the finish."""
+        if route == SIZE:
+            return 200, {"world_size": 1}
+        if route == INIT and (place := body["init_info"].get("nccl_unique_id_b64")):
+            self.group = joined(base64.b64decode(place), body["init_info"]["rank_offset"], 2)
+        if route == START:
+            if self.coming is not None:
+                return 500, "start_weight_update called while a weight update is already active"
+            self.coming = {}
+        if route == UPDATE:
+            assert self.coming is not None
+            if self.mishaps and self.mishaps.pop(0) == "broken":
+                self.coming = None
+                return 500, "EngineCore died"
+            self.coming |= self.received(body["update_info"])
+        if route == FINISH:
+            folder = Path(mkdtemp())
+            model, came = load_causal_lm(self.model), self.coming
+            assert came is not None
+            self.coming = None
+            missing, unknown = model.load_state_dict(came, strict=False)
+            assert not unknown and set(missing) <= {"lm_head.weight"}
+            model.save_pretrained(folder)
+            return self.reload(folder)
+        return 200, {}
+
+    def received(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        if "ipc_handles_pickled" in info:
+            return dict(zip(info["names"], pickle.loads(base64.b64decode(info["ipc_handles_pickled"])), strict=True))
+        found = {}
+        for name, dtype, shape in zip(info["names"], info["dtype_names"], info["shapes"], strict=True):
+            found[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+            self.group.broadcast(found[name], 0)
+        return found
 
     def load(self, name: str, folder: Path) -> tuple[int, Any]:
         if name in self.adapters:

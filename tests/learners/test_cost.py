@@ -62,6 +62,8 @@ def test_a_publish_writes_what_is_trained_in_float32() -> None:
     assert cost.published(spec, 1000, 0) == 4000
     assert cost.published(replace(spec, weights="lora"), 1000, 30) == 120
     assert cost.published(replace(spec, weights="frozen"), 1000, 0) == 0
+    assert cost.published(spec, 1000, 0, by_disk=False) == 2000  # in the dtype of the server
+    assert cost.published(replace(spec, dtype="float32"), 1000, 0, by_disk=False) == 4000
 
 
 @pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "mlp.down_proj"]])
@@ -158,6 +160,9 @@ def test_what_a_publish_writes_is_told_without_ranks(qwen: str) -> None:
     assert told("engine={name: vllm, start: {}}") == ["74 MB for ann, 74 MB for bob"]
     assert told("engine=mine.py:engine") == []
     assert told(server, "policies.bob.weights=full") == ["6,175 MB for bob"]
+    by_nccl = server.replace("}", ", transfer: nccl}")
+    assert told(by_nccl, "policies.bob.weights=full") == ["3,087 MB by nccl for bob"]
+    assert told(by_nccl) == ["74 MB for bob"]  # an adapter goes through the disk
     assert told(server, "policies.bob.weights=frozen") == [
         "nothing: the local engine samples the weights that are trained"
     ]

@@ -7,20 +7,25 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from policy_cases import make_says, ragged
 from toy import Lucky
 
 from coevolve.algorithms import magrpo
 from coevolve.cast import fixed
+from coevolve.engines import server
 from coevolve.engines.server import ServerEngine
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import chain
 from coevolve.trainer import Trainer
 from coevolve.types import Case, Sampling
+from gloo import Gloo
 
 MODEL = "coevolve-tiny"
 SMALL = {"max-model-len": 256, "max-num-seqs": 32, "enforce-eager": True, "devices": ""}
@@ -137,9 +142,40 @@ def test_a_killed_worker_is_told_and_the_server_started_again(engine: ServerEngi
     print(f"started again and answered after {time.perf_counter() - begun:.1f} s")
 
 
-def test_whole_weights_with_a_tied_head_are_stopped_by_the_gate() -> None:
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The small model, with an output layer of its own."""
+    folder, model = tmp_path_factory.mktemp("untied"), load_causal_lm(MODEL)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.save_pretrained(folder)
+    load_tokenizer(MODEL).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("transfer", ["disk", "nccl"])
+def test_whole_weights_arrive(transfer: Any, untied: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the disk; and by vLLM's own transfer, where gloo stands for NCCL (``over_gloo``)."""
+    monkeypatch.setattr(server, "Nccl", Gloo)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "over_gloo"))
+    made = ServerEngine(start=SMALL, transfer=transfer)
+    trainer = training(made, "ann", spec=PolicySpec(untied, learning_rate=1e-3))
+    try:
+        for i in range(4):
+            line = trainer.step(i)
+            print(i, f"{line['agents/ann/drift']:.1e}", f"publish {line['time/publish']:.2f} s")
+            assert line["agents/ann/drift"] < 1e-5
+            assert line["agents/ann/grad_norm"] > 0
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize("transfer", ["disk", "nccl"])
+def test_whole_weights_with_a_tied_head_are_stopped_by_the_gate(transfer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On processors vLLM keeps the output layer of before; it says that all went well."""
-    made = ServerEngine(start=SMALL)
+    monkeypatch.setattr(server, "Nccl", Gloo)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "over_gloo"))
+    made = ServerEngine(start=SMALL, transfer=transfer)
     trainer = training(made, "ann", spec=PolicySpec(MODEL, learning_rate=1e-3))
     try:
         print(trainer.step(0)["agents/ann/drift"])

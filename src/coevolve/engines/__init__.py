@@ -26,13 +26,23 @@ def vllm(
     model: str | None = None,
     seconds: Positive = defaults.SERVER_SECONDS,
     staleness: Literal[0, 1] = 0,
+    transfer: Literal["disk", "nccl", "ipc"] = "disk",
 ) -> Engine:
     """Sample with a vLLM server: the one at ``url``, or a ``vllm serve`` started with the flags in ``start``
     (``ServerEngine``)."""
     from coevolve.engines.routes import VLLM
     from coevolve.engines.server import ServerEngine
 
-    return ServerEngine(VLLM, url=url, start=start, folder=folder, model=model, seconds=seconds, staleness=staleness)
+    return ServerEngine(
+        VLLM,
+        url=url,
+        start=start,
+        folder=folder,
+        model=model,
+        seconds=seconds,
+        staleness=staleness,
+        transfer=transfer,
+    )
 
 
 def sglang(

@@ -30,11 +30,13 @@ class Routes:
 
     generate: the route that samples. asks: (name of the policy's adapter or None, name of the base, both as the server
     calls them, policy, say) -> body of that request. reads: (answer, policy) -> sample; raises FailedError for a turn
-    that the server aborted. load, unload: the routes for an adapter. reload: the routes that replace all weights,
-    called in this order, each with its body for a folder. hints: by route, how to start a server that has it. schema:
-    whether ``/openapi.json`` lists the routes. scores: whether the server gives log-probabilities, without which no
-    policy can learn. reserved: tokens of the stated context that the server keeps for itself. coldest: the lowest
-    temperature above 0 that it samples with; it raises lower ones.
+    that the server aborted. load, unload: the routes for an adapter. reload: the routes that replace all weights
+    by those of a folder, each with its body. reset_cache: the route that then empties the caches of what the weights
+    before computed. sleep, wake: the routes that give GPU memory back and take it again.
+    hints: by route, how to start a server that has it. schema: whether ``/openapi.json`` lists the routes. scores:
+    whether the server gives log-probabilities, without which no policy can learn. reserved: tokens of the stated
+    context that the server keeps for itself. coldest: the lowest temperature above 0 that it samples with; it raises
+    lower ones.
     """
 
     name: str
@@ -44,16 +46,21 @@ class Routes:
     load: str = ""
     unload: str = ""
     reload: Mapping[str, Callable[[Path], Body]] = field(default_factory=dict)
+    reset_cache: str = ""
+    sleep: str = ""
+    wake: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
     schema: bool = True
     scores: bool = True
     reserved: int = 0
     coldest: float = 0.0
 
-    def needed(self, weights: set[str]) -> list[str]:
-        """Return the routes that sampling policies with these kinds of ``weights`` requires."""
+    def needed(self, weights: set[str], transfer: Sequence[str] = ()) -> list[str]:
+        """Return the routes that sampling policies with these kinds of ``weights`` requires. transfer: the routes by
+        which full weights are sent, if not through the disk."""
         adapters = [self.load, self.unload] if "lora" in weights else []
-        return [self.generate, *adapters, *(self.reload if "full" in weights else ())]
+        full = [*(transfer or self.reload), *([self.reset_cache] * bool(self.reset_cache))] if "full" in weights else []
+        return [self.generate, *adapters, *full]
 
 
 def _seed(say: Say) -> int:
@@ -147,14 +154,15 @@ VLLM = Routes(
     reads=_read_vllm,
     load="/v1/load_lora_adapter",
     unload="/v1/unload_lora_adapter",
-    reload={
-        "/collective_rpc": lambda folder: {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}},
-        "/reset_prefix_cache?reset_external=true": lambda folder: {},  # and the cache of a KV connector, if any
-    },
+    reload={"/collective_rpc": lambda folder: {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}},
+    reset_cache="/reset_prefix_cache?reset_external=true",  # and the cache of a KV connector, if any
+    sleep="/sleep?level=1",  # weights to the computer's memory, the KV cache dropped
+    wake="/wake_up",
     hints={
         "/inference/v1/generate": "start it with --enable-scale-out (vLLM 0.32 has it, older ones may not)",
         "/v1/load_lora_adapter": "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
         "/collective_rpc": "start it with VLLM_SERVER_DEV_MODE=1",
+        "/init_weight_transfer_engine": "start it with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
     },
 )
 

@@ -1,8 +1,8 @@
 """Sampling by an inference server over HTTP: vLLM, SGLang or, for frozen policies only, any OpenAI-compatible server.
 
-Weights are sent as folders that the server reads: each adapter under a new name, full weights in place of the old ones.
-A route's success does not prove that the server samples these weights; the gate before the next update checks it
-(``learners.gate``).
+Weights are sent as folders that the server reads: each adapter under a new name, full weights in place of the old ones
+(or without the disk, ``engines.transfer``). A route's success does not prove that the server samples these weights; the
+gate before the next update checks it (``learners.gate``).
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from coevolve import defaults
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
+from coevolve.engines.transfer import ROUTES as TRANSFER
+from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
@@ -48,8 +50,10 @@ class ServerEngine(BaseEngine):
     flags for that, and ``devices``, the GPUs that it sees. folder: where weights are written, on a disk that the server
     sees (None: a temporary folder). model: the server's name of its base model (None: the first one it lists). seconds:
     the deadline of a start, of each request of a publish and of a batch of turns. staleness: 1 samples a step while the
-    one before is learnt from (``interfaces.Engine``). Raises ValueError for a malformed url, for a url together with
-    ``start``, and for malformed devices.
+    one before is learnt from (``interfaces.Engine``). transfer: how full weights are sent: by "disk", "nccl" or "ipc"
+    (``engines.transfer``). A server started with ``enable-sleep-mode`` sleeps while the learners work.
+
+    Raises ValueError for a malformed url, for a url together with ``start``, and for malformed devices.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class ServerEngine(BaseEngine):
         model: str | None = None,
         seconds: float = defaults.SERVER_SECONDS,
         staleness: int = 0,
+        transfer: Literal["disk"] | Way = "disk",
     ) -> None:
         super().__init__()
         if url is not None and start is not None:
@@ -73,12 +78,14 @@ class ServerEngine(BaseEngine):
         check_devices(start or {})
         self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
+        self.transfer = transfer
         self.child: Child | None = None
+        self.sleeps = bool((start or {}).get("enable-sleep-mode"))
         self.about = routes.name
         """One line for logs: the kind of server, and where it is."""
         self._base: str | None = None  # the server's name of its base model
         self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
-        self._begun = self._revived = False
+        self._begun = self._revived = self._asleep = False
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
         """By policy: the server's name of its adapter (None for full weights), and the folder of its weights."""
@@ -93,6 +100,8 @@ class ServerEngine(BaseEngine):
         super().publish(news)
         team = list(self.published.values())
         _check_team(self.routes, team)
+        if self.transfer != "disk":
+            check_transfer(self.transfer, team, Nccl)
         if self.ours:
             check_started(team, self.start or {})
         self._revived = False
@@ -137,6 +146,12 @@ class ServerEngine(BaseEngine):
     def _be_there(self) -> None:
         if not self._begun:  # closed before, and used again
             self._publish([])
+        self._kept_up(self._wake)
+
+    def _wake(self) -> None:
+        if self._asleep:
+            run(self._posted({self.routes.wake: {}}, "a server that slept"))
+            self._asleep = False
 
     def _check_sampling(self, say: Say) -> None:
         if 0 < say.sampling.temperature < self.routes.coldest:
@@ -153,8 +168,12 @@ class ServerEngine(BaseEngine):
             )
 
     def rest(self) -> None:
-        """Note that the step is sampled: a server of this engine that dies in the next step may be restarted again."""
+        """Note that the step is sampled: a server of this engine that dies in the next step may be restarted again.
+        One with a sleep mode gives its GPU memory back until it is needed."""
         self._revived = False
+        if self._begun and self.sleeps and not self._asleep:
+            run(self._posted({self.routes.sleep: {}}, "a server that is to sleep"))
+            self._asleep = True
 
     def close(self) -> None:
         """End the server if this engine started it; else remove this engine's adapters from it."""
@@ -168,6 +187,7 @@ class ServerEngine(BaseEngine):
             if left is not None:
                 shutil.rmtree(left, ignore_errors=True)
         self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
+        self._asleep = False
 
     def _kept_up(self, work: Callable[[], T]) -> T:
         """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
@@ -195,13 +215,16 @@ class ServerEngine(BaseEngine):
         if not self._begun:
             news = list(self.published.values())  # a server that begins has none
             if self.ours:
-                self.child, self.url = serve(list(self.published.values()), self.start or {}, self.seconds)
+                self.child, self.url = serve(
+                    list(self.published.values()), self.start or {}, self.seconds, self.transfer
+                )
             try:
                 run(self._greet())
             except BaseException:
                 self.close()  # else the next publish would start another server, and this one would never be ended
                 raise
             self._begun = True
+        self._wake()
         run(self._take(news))
 
     async def _greet(self) -> None:
@@ -260,7 +283,8 @@ class ServerEngine(BaseEngine):
             paths = dict((await sent(client, "/openapi.json")).json()["paths"])
         except (ValueError, LookupError, TypeError):
             paths = {}
-        for route in self.routes.needed({new.spec.weights for new in self.published.values()}):
+        sending = () if self.transfer == "disk" else TRANSFER
+        for route in self.routes.needed({new.spec.weights for new in self.published.values()}, sending):
             if route.partition("?")[0] not in paths:
                 how = self.routes.hints.get(route, f"it is another version of {self.routes.name}, or another server")
                 raise ValueError(
@@ -279,12 +303,8 @@ class ServerEngine(BaseEngine):
             name = f"{new.name}@{self._nonce}-{next(self._attempts)}-{new.version}"
             folder = self._folder() / name
             adapter = name if new.spec.weights == "lora" else None
-            calls = {route: body(folder) for route, body in self.routes.reload.items()}
-            if adapter is not None:
-                calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
             try:
-                new.save(folder)
-                await self._posted(calls, f"policy {new.name!r}, version {new.version}")
+                await self._load(new, name, folder)
             except BaseException:  # the next attempt has a name of its own
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -292,6 +312,22 @@ class ServerEngine(BaseEngine):
                 self._replaced.append(self._there[new.name])
             self._there[new.name] = adapter, folder
         await self._forget(self.seconds)
+
+    async def _load(self, new: Published, name: str, folder: Path) -> None:
+        """Have the server load one policy's weights: an adapter under this name, or full weights."""
+        whose = f"policy {new.name!r}, version {new.version}"
+        calls: dict[str, Any] = {}
+        if new.spec.weights == "full" and self.transfer != "disk":
+            assert new.send is not None and self.url is not None  # checked by ``publish``
+            new.send(Transfer(self.url, self.transfer, new.spec.dtype, self.seconds, f"{whose}: {self.about}", Nccl))
+        else:
+            new.save(folder)
+            calls = {route: body(folder) for route, body in self.routes.reload.items()}
+        if self.routes.reset_cache:
+            calls[self.routes.reset_cache] = {}
+        if new.spec.weights == "lora":
+            calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
+        await self._posted(calls, whose)
 
     async def _forget(self, seconds: float) -> None:
         """Remove replaced adapters from the server, and the folders of replaced weights from the disk."""

@@ -29,20 +29,27 @@ _ENVIRONMENT = {
 }
 _LOADS_ADAPTERS = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Only for teams with adapters: vLLM refuses it together with several API servers (``data-parallel-size``)."""
+_UNPICKLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+"""Only for IPC: the handles of tensors come pickled (vLLM has no other way)."""
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _HERE = "127.0.0.1"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM allows as ``max-lora-rank``."""
 
 
-def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
-    """Start a server for this team, wait until it answers, and return it with its url.
+def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: str = "disk") -> tuple[Child, str]:
+    """Start a server for this team, wait until it answers, and return it with its url. transfer: how it gets full
+    weights.
 
     Raises ShortageError if there is no program ``vllm`` or, with the server's last line of output, if it ends or does
     not answer within ``seconds``; ValueError for an invalid port, and for one at which another server listens, whose
     turns would be taken for those of this one."""
-    flags: dict[str, Any] = {**flags_of(team), "host": _HERE, "port": free_port(), **further}
+    flags: dict[str, Any] = {**flags_of(team), "host": _HERE, "port": free_port()}
     around = dict(_ENVIRONMENT)
+    if transfer != "disk" and any(new.spec.weights == "full" for new in team):
+        flags["weight-transfer-config"] = {"backend": transfer}
+        around |= _UNPICKLES if transfer == "ipc" else {}
+    flags |= further
     if any(new.spec.weights == "lora" for new in team):
         around |= _LOADS_ADAPTERS
     if "devices" in flags:

@@ -65,10 +65,12 @@ def plan_memory(
     }
 
 
-def published(spec: PolicySpec, parameters: int, adapter: int) -> int:
+def published(spec: PolicySpec, parameters: int, adapter: int, by_disk: bool = True) -> int:
     """Return the bytes that one publish of a policy writes for an engine that does not share its memory: the trained
-    weights in float32, without a value head. parameters, adapter: as in ``plan_memory``."""
-    return _FLOAT * _trained(spec, parameters, adapter)
+    weights, without a value head, in float32; full weights that are not sent through the disk in the computation's
+    dtype. parameters, adapter: as in ``plan_memory``."""
+    half = spec.weights == "full" and spec.dtype == "bfloat16" and not by_disk
+    return (_HALF if half else _FLOAT) * _trained(spec, parameters, adapter)
 
 
 def _trained(spec: PolicySpec, parameters: int, adapter: int) -> int:

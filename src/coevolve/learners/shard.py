@@ -27,10 +27,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from coevolve.interfaces import Send
 from coevolve.learners.build import loaded
 from coevolve.learners.local import VALUE_FILE, LocalLearner
 from coevolve.models.load import device_of, without_bars
 from coevolve.models.spec import PolicySpec
+from coevolve.models.weights import checkpoint_tensors
 from coevolve.types import Batch, Outputs, PolicyName
 
 Key = TypeVar("Key", bound=Hashable)
@@ -189,6 +191,15 @@ class Shard(LocalLearner):
             self.weights.base.causal.save_pretrained(folder, state_dict=state)
         self.tokenizer.save_pretrained(folder)
 
+    def send_model(self, send: Send) -> None:
+        """Have ``send`` send the full weights from the parts of all ranks; the first rank sends."""
+        weights = checkpoint_tensors(self.models[0])
+        if not self.number:
+            send(weights, _full)
+            return
+        for x in weights.values():
+            _full(x)
+
     def save(self, folder: str | Path) -> None:
         """Write the folder of ``LocalLearner.save`` from the parts of all ranks; the first rank writes."""
         folder = Path(folder)
@@ -263,9 +274,14 @@ def whole(tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
     copies, first = dict[int, Tensor](), distributed.get_rank() == 0
     for x in tensors.values():
         if id(x) not in copies:
-            found = x.full_tensor().detach() if isinstance(x, DTensor) else x.detach()
+            found = _full(x).detach()
             copies[id(x)] = found.cpu() if first else found.new_empty(0, device="cpu")
     return {key: copies[id(x)] for key, x in tensors.items()}
+
+
+def _full(x: Tensor) -> Tensor:
+    """Return a tensor gathered from all ranks if it is sharded; every rank has to call this."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def _join_of(key: str) -> Callable[[Tensor, Tensor], Tensor]:

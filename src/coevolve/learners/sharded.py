@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from coevolve.interfaces import Published
+from coevolve.interfaces import Published, Send
 from coevolve.learners import shard
 from coevolve.learners.gate import check_lengths
 from coevolve.models.load import device_of, load_tokenizer
@@ -111,11 +111,16 @@ class ShardedLearner:
         context, eos, spec = self.facts["context"], self.facts["eos"], self.spec
         if self.own_card:  # the number does not count the GPUs of this process, where a local engine keeps its copy
             spec = dataclasses.replace(spec, device=spec.device.partition(":")[0])
-        return Published(self.name, version, spec, self.tokenizer, context, eos, self.save_model)
+        given = spec, self.tokenizer, context, eos, self.save_model
+        return Published(self.name, version, *given, send=self.send_model)
 
     def save_model(self, folder: Path) -> None:
         """Have the first rank write a folder that transformers or peft can load."""
         self._saved("save_model", Path(folder))
+
+    def send_model(self, send: Send) -> None:
+        """Have the first rank send the full weights, of which every rank has a part, to a server."""
+        self._ask(f"at version {self.version}", "send_model", send)
 
     def save(self, folder: Path) -> None:
         """Have the first rank write the folder of ``LocalLearner.save``."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from coevolve.interfaces import Backend, Published
+from coevolve.interfaces import Backend, Published, Send
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import Weights
+from coevolve.models.weights import Weights, checkpoint_tensors
 from coevolve.runtime.pool import Pool
 
 UNLIMITED = 1 << 31
@@ -51,7 +51,15 @@ class Policy:
         """Return the current weights for engines, and number them as this version."""
         self.mark(version)
         return Published(
-            self.name, version, self.spec, self.tokenizer, self.context, self.eos, self.save_model, policy=self
+            self.name,
+            version,
+            self.spec,
+            self.tokenizer,
+            self.context,
+            self.eos,
+            self.save_model,
+            self,
+            self.send_model,
         )
 
     def mark(self, version: int) -> None:
@@ -63,6 +71,10 @@ class Policy:
         """Write a folder that transformers (full, frozen) or peft (lora) can load, with the tokenizer."""
         self.weights.save(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def send_model(self, send: Send) -> None:
+        """Have ``send`` send the full weights to a server."""
+        send(checkpoint_tensors(self.weights.base.causal), lambda x: x)
 
     @contextmanager
     def active(self) -> Iterator[Any]:

@@ -188,6 +188,24 @@ class Weights:
         set_peft_model_state_dict(self.base.peft, tensors, self.adapter)
 
 
+def checkpoint_tensors(causal: Any) -> dict[str, Tensor]:
+    """Return a model's own tensors, each once, by the names that ``save_pretrained`` would give them.
+
+    Raises ValueError for an architecture whose checkpoints have other tensors than the loaded model."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    state: dict[str, Tensor] = causal.state_dict(keep_vars=True)
+    once = {id(x): name for name, x in reversed(state.items())}  # a tied output layer is not sent again
+    found = {name: x for name, x in state.items() if once[id(x)] == name}
+    empty = {name: torch.empty(x.shape, dtype=x.dtype, device="meta") for name, x in found.items()}
+    if revert_weight_conversion(causal, empty).keys() != found.keys():
+        raise ValueError(
+            f"{type(causal).__name__} has other tensors in memory than in a checkpoint, which is what a server loads; "
+            "say transfer: disk"
+        )
+    return found
+
+
 def _adapter_state(peft_model: Any, adapter: str) -> dict[str, Tensor]:
     """Return an adapter's tensors under the names in its file."""
     from peft import get_peft_model_state_dict

@@ -109,7 +109,7 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
     algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
-    moved, sent = _Moved(), dict[PolicyName, int]()
+    moved, sent = _Moved(), dict[PolicyName, str]()
     for name, spec in recipe.policies.items():
         if spec.elsewhere:
             lines.append(f"  {name}: nothing, its weights are not here")
@@ -128,7 +128,7 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
         here.add(spec, bytes_of, sum(base.values()), shape, positions)
         if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
             moved.add(spec, bytes_of, shape, positions)
-        sent[name] = 0 if positions else cost.published(spec, count, adapter)
+        sent[name] = "" if positions or spec.weights == "frozen" else _sent(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
@@ -137,12 +137,19 @@ def _memory(recipe: Recipe, checked: Parts) -> list[str]:
     return lines + _publish(recipe, sent)
 
 
-def _publish(recipe: Recipe, sent: Mapping[PolicyName, int]) -> list[str]:
+def _sent(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
+    """Return how much a publish of a policy writes, and how if not to the disk."""
+    way = (spec.engine or recipe.engine or {}).get("transfer", "disk") if spec.weights == "full" else "disk"
+    size = _mb(cost.published(spec, parameters, adapter, by_disk=way == "disk"))
+    return size if way == "disk" else f"{size} by {way}"
+
+
+def _publish(recipe: Recipe, sent: Mapping[PolicyName, str]) -> list[str]:
     """Return a line about the bytes that each publish of these policies writes; none if the learner or an engine is the
     user's own, of which that is not known."""
     if not sent or recipe.learner or any(engine["name"] not in ENGINES for engine in _engines(recipe)):
         return []
-    written = ", ".join(f"{_mb(size)} for {name}" for name, size in sent.items() if size)
+    written = ", ".join(f"{what} for {name}" for name, what in sent.items() if what)
     return [f"  a publish writes {written or 'nothing: the local engine samples the weights that are trained'}"]
 
 
@@ -284,7 +291,7 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         local = _positions(recipe, spec) > 0
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         moments = 2 * state["gradients"]  # as whole tensors in float32
-        sent = _mb(cost.published(spec, parameters, adapter))
+        sent = _sent(recipe, spec, parameters, adapter)
         start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",

@@ -1,0 +1,212 @@
+"""Full weights sent to a server without the disk: what arrives, in which order, and what is said if it does not."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_server import FakeServer
+from policy_cases import Build, make_says
+from safetensors.torch import load_file
+from toy import toy
+from transformers import MixtralConfig, MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from coevolve import cli
+from coevolve.engines import server, started, transfer
+from coevolve.engines.server import ServerEngine
+from coevolve.engines.transfer import END, FINISH, INIT, SIZE, START, UPDATE
+from coevolve.faults import ShortageError
+from coevolve.models.spec import PolicySpec
+from coevolve.models.weights import checkpoint_tensors
+from coevolve.runs.folder import read_lines
+from coevolve.types import Sampling
+from gloo import Gloo
+
+pytestmark = pytest.mark.slow
+
+FULL = {"learning_rate": 1e-2, "compute": "torch"}
+BY_NCCL = [SIZE, INIT, START, UPDATE, FINISH, END, "/reset_prefix_cache"]
+BY_IPC = [INIT, START, UPDATE, FINISH, END, "/reset_prefix_cache"]
+
+
+@pytest.fixture
+def fake(micro_model: str) -> Iterator[FakeServer]:
+    found = FakeServer(micro_model)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def _gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of NCCL; and in place of the handles of CUDA, the tensors themselves."""
+    monkeypatch.setattr(server, "Nccl", Gloo)
+
+    def handles(tensors: Any) -> str:
+        return base64.b64encode(pickle.dumps(list(tensors))).decode()
+
+    monkeypatch.setattr(transfer, "_handles", handles)
+
+
+def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "device_of", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(Gloo, "device", "cuda")
+
+
+@pytest.mark.parametrize(("way", "routes"), [("nccl", BY_NCCL), ("ipc", BY_IPC)])
+def test_a_training_whose_weights_are_sent_passes_the_gate(
+    way: Any, routes: list[str], fake: FakeServer, micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch)
+    engine = ServerEngine(url=fake.url, seconds=20.0, transfer=way)
+    policies = {"ann": PolicySpec(micro_model, **FULL)}
+    trainer = toy(micro_model, roles=("pioneer",), policies=policies, engine=engine, workers=False)
+    for i in range(3):
+        line = trainer.step(i)
+        assert line["agents/ann/drift"] < 1e-5
+        assert line["agents/ann/grad_norm"] > 0
+    asked = [route for route, _ in fake.asked if route in {*BY_NCCL, "/collective_rpc"}]
+    assert asked == routes * 4  # at the start, and after each step
+    trainer.close()
+
+
+def test_weights_arrive_in_the_dtype_of_the_server(
+    fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, came, received = build_policy(**FULL, dtype="bfloat16"), list[dict[str, Any]](), fake.received
+
+    def noted(info: Any) -> dict[str, Any]:
+        came.append(received(info))
+        return came[0]
+
+    monkeypatch.setattr(fake, "received", noted)
+    engine = ServerEngine(url=fake.url, seconds=20.0, transfer="nccl")
+    engine.publish([policy.published(0)])
+    state = checkpoint_tensors(policy.weights.base.causal)
+    assert list(came[0]) == list(state) and len(state) > 10
+    assert all(came[0][name].dtype == torch.bfloat16 for name in state)
+    assert all(torch.equal(came[0][name], x.bfloat16()) for name, x in state.items())
+    engine.close()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_names_are_those_of_a_checkpoint_each_tensor_once(tied: bool, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "vocab_size": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, tie_word_embeddings=tied))
+    model.save_pretrained(tmp_path)
+    found, written = checkpoint_tensors(model), load_file(tmp_path / "model.safetensors")
+    assert found.keys() == written.keys()
+    assert all(torch.equal(found[name], x) for name, x in written.items())
+    assert ("lm_head.weight" in found) is not tied
+
+
+def test_a_model_whose_checkpoints_have_other_tensors_is_refused() -> None:
+    """Its experts are one tensor in memory, and one each in files."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2}
+    with pytest.raises(ValueError, match="MixtralForCausalLM has other tensors in memory than in a checkpoint"):
+        checkpoint_tensors(MixtralForCausalLM(MixtralConfig(**sizes, **heads)))
+
+
+def test_a_server_that_fails_is_told_and_takes_the_next(fake: FakeServer, build_policy: Build) -> None:
+    """Not at the deadline, though the group waits for a worker that never comes."""
+    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=30.0, transfer="nccl")
+    fake.mishaps = ["broken"]
+    with pytest.raises(ShortageError, match=r"policy 'a', version 0: vLLM .* failed: /update_weights answers 500, "):
+        engine.publish([policy.published(0)])
+    engine.publish([policy.published(0)])
+    assert len(engine.generate({"a": make_says([[5, 6]], Sampling(5))})["a"]) == 1
+    engine.close()
+
+
+def test_a_server_that_does_not_join_is_told(
+    fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=2.0, transfer="nccl")
+    monkeypatch.setattr(fake, "transfer", lambda route, body: (200, {"world_size": 2}))
+    monkeypatch.setattr(Gloo, "broadcast", lambda self, x: time.sleep(5))
+    monkeypatch.setattr(Gloo, "open", lambda self, world, device: None)
+    with pytest.raises(ShortageError, match=r"policy 'a', version 0: .* did not take all weights within 2 s"):
+        engine.publish([policy.published(0)])
+
+
+def test_what_cannot_be_sent_is_refused(fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=5.0, transfer="ipc")
+    with pytest.raises(ValueError, match=r"policy 'a': engine\.transfer is ipc, which sends from GPU to GPU, and its"):
+        engine.publish([policy.published(0)])
+    monkeypatch.setattr(server, "Nccl", transfer.Nccl)
+    with pytest.raises(ValueError, match=r"engine.transfer is nccl, .* are on the device cpu; say transfer: disk"):
+        ServerEngine(url=fake.url, transfer="nccl").publish([policy.published(0)])
+    monkeypatch.setattr(server, "Nccl", Gloo)
+    fake.routes = tuple(route for route in fake.routes if route != INIT)
+    with pytest.raises(ValueError, match=rf"has no route {INIT}: start it with VLLM_SERVER_DEV_MODE=1 and --weight"):
+        ServerEngine(url=fake.url, transfer="nccl").publish([policy.published(0)])
+    assert fake.asked == []
+
+
+@pytest.mark.parametrize(("way", "unpickles"), [("disk", False), ("nccl", False), ("ipc", True)])
+def test_a_server_is_started_for_it(
+    way: Any, unpickles: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[tuple[list[str], dict[str, str]]]()
+    monkeypatch.setattr(started, "Child", lambda *given: calls.append(given))
+    monkeypatch.setattr(started, "answers", lambda child, url: True)
+    started.serve([build_policy(**FULL).published(0)], {}, 1.0, way)
+    [(command, around)] = calls
+    flag = f'--weight-transfer-config={{"backend": "{way}"}}'
+    assert (flag in command) is (way != "disk")
+    assert ("VLLM_ALLOW_INSECURE_SERIALIZATION" in around) is unpickles
+
+
+def test_a_server_sleeps_while_learners_work(fake: FakeServer, build_policy: Build) -> None:
+    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=20.0)
+    engine.sleeps = True
+    says = {"a": make_says([[5, 6]], Sampling(5))}
+    engine.publish([policy.published(0)])
+    for version in (1, 2):
+        engine.generate(says)
+        engine.rest()
+        engine.rest()
+        assert fake.sleeps
+        engine.publish([policy.published(version)])
+        assert not fake.sleeps
+    engine.rest()
+    assert len(engine.generate(says)["a"]) == 1  # in an evaluation nothing is published before
+    routes = [route for route, _ in fake.asked if route in ("/sleep", "/wake_up")]
+    assert routes == ["/sleep", "/wake_up"] * 3
+    engine.close()
+
+
+RECIPE = """
+task: {toy}:Lucky
+play: chain
+roles: {{pioneer: ann}}
+policies:
+  ann: {{model: {model}, learning_rate: 1.0e-2, compute: torch, engine: {{name: vllm, url: "{url}", transfer: nccl}}}}
+algorithm: magrpo
+members: 4
+sampling: {{max_new_tokens: 5}}
+steps: 3
+batch_size: 4
+samples: 1
+output_dir: {out}
+learner: {{name: fsdp, ranks: 2, deadline: 240}}
+"""
+
+
+def test_ranks_send_what_a_server_samples(fake: FakeServer, micro_model: str, tmp_path: Path) -> None:
+    """The first of two, each of which has a half of every tensor."""
+    file, toy_file = tmp_path / "team.yaml", Path(__file__).parents[1] / "toy.py"
+    file.write_text(RECIPE.format(toy=toy_file, model=micro_model, url=fake.url, out=tmp_path / "run"))
+    assert cli.main(["train", str(file)]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert len(lines) == 3 and all(line["agents/ann/drift"] < 1e-5 for line in lines)
+    assert all(line["agents/ann/grad_norm"] > 0 for line in lines)
+    asked = [route for route, _ in fake.asked]
+    assert asked.count(FINISH) == 4 and "/collective_rpc" not in asked
