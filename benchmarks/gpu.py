@@ -1,7 +1,9 @@
 """One policy on a GPU (or here): sampled tokens a second, the update's share of the arithmetic, and TRL beside it.
 
     python benchmarks/gpu.py --size 0.5B            # and 1.5B; random weights of Qwen2's shapes, nothing is downloaded
-    python benchmarks/gpu.py --size 0.5B --trl      # also TRL's GRPOTrainer on the same prompts and lengths
+    python benchmarks/gpu.py --model models/smollm2-135m           # real weights, by tools/fetch_models.py
+    python benchmarks/gpu.py --size 0.5B --trl transformers       # also TRL's GRPOTrainer, same prompts and lengths
+    python benchmarks/gpu.py --size 0.5B --trl vllm               # which samples with a vLLM in its process: never run
 
 K prompts of P tokens, G responses of exactly R tokens each. The update's share is 6 operations per parameter and token
 fed (a group's prompt once, the output layer at responses only) over seconds x the rate of the best matrix product
@@ -21,6 +23,7 @@ from pathlib import Path
 import peers_work
 import torch
 from peers_work import Case, load_model, prompts, save_model, tokenizer, worth
+from transformers import AutoConfig
 
 from coevolve import Episode, LocalEngine, PolicySpec, Problem, Sampling, build_policies, magrpo, noise
 from coevolve.collate import collate, rows_of
@@ -84,9 +87,10 @@ def transformers_generate(case: Case, folder: str, device: str, dtype: str) -> C
     return run
 
 
-def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], float]:
+def trl_step(case: Case, folder: str, device: str, dtype: str, sampler: str) -> Callable[[], float]:
     """One optimiser step of GRPOTrainer on all rows, a problem at a time: 128 rows at once would not fit a GPU. Returns
-    the seconds of its step, without what ``train`` sets up before."""
+    the seconds of its step, without what ``train`` sets up before. sampler: vllm samples on the same GPU, which needs a
+    vLLM that TRL takes, in this environment."""
     from datasets import Dataset
     from peers_trl import Clock
     from trl import GRPOConfig, GRPOTrainer
@@ -97,7 +101,7 @@ def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], f
         num_generations=case.members, top_k=0, beta=0.0,
         max_completion_length=case.tokens, generation_kwargs={"min_new_tokens": case.tokens},
         gradient_checkpointing=False, max_grad_norm=0.0, logging_strategy="no", save_strategy="no", report_to="none",
-        disable_tqdm=True,
+        disable_tqdm=True, use_vllm=sampler == "vllm", vllm_mode="colocate", vllm_gpu_memory_utilization=0.3,
     )  # fmt: skip
     trainer = GRPOTrainer(
         load_model(folder), reward_funcs=lambda completions, **_: [worth([text]) for text in completions], args=args,
@@ -132,25 +136,29 @@ def seconds(run: Callable[[], object], device: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", default="0.5B", choices=sorted(peers_work.SIZES))
+    parser.add_argument("--model", help="a folder of real weights, instead of a size")
     for name, default in (("problems", 16), ("members", 8), ("prompt", 256), ("tokens", 256), ("vocabulary", 151936)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--trl", action="store_true")
+    parser.add_argument("--trl", choices=("transformers", "vllm"), help="what TRL samples with")
     asked = vars(parser.parse_args())
     rounds, trl = asked.pop("rounds"), asked.pop("trl")
+    if asked["model"] is not None:
+        words = AutoConfig.from_pretrained(asked["model"]).vocab_size
+        asked |= {"size": Path(asked["model"]).name, "vocabulary": words}
     case = Case(agents=1, ragged=False, **asked)
     device, dtype = "cuda" if torch.cuda.is_available() else "cpu", "bfloat16"
     with tempfile.TemporaryDirectory() as folder:
         report(case, save_model(case, Path(folder)), device, dtype, rounds, trl)
 
 
-def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: bool) -> None:
+def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: str | None) -> None:
     ours = Ours(case, folder, device, dtype)
     contenders = {"rollout": ours.generate, "update": ours.update}
     contenders["generate"] = transformers_generate(case, folder, device, dtype)
     timed = {name: partial(seconds, run, device) for name, run in contenders.items()}
     if trl:
-        timed["trl step"] = trl_step(case, folder, device, dtype)
+        timed["trl step"] = trl_step(case, folder, device, dtype, trl)
     found: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(rounds + 2):
         for name, measure in timed.items():
@@ -171,7 +179,7 @@ def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: b
     if device == "cuda":
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB (all contenders in one process)")
     if trl:
-        print(f"step {median['trl step'] / (median['rollout'] + median['update']):.2f}x TRL")
+        print(f"step {median['trl step'] / (median['rollout'] + median['update']):.2f}x TRL (by {trl})")
 
 
 if __name__ == "__main__":
