@@ -183,6 +183,13 @@ def test_a_server_sleeps_while_learners_work(fake: FakeServer, build_policy: Bui
     engine.close()
 
 
+def test_who_sleeps_is_told_by_a_flag_and_does_not_sample_ahead() -> None:
+    assert ServerEngine(start={"enable-sleep-mode": True}).sleeps
+    assert not ServerEngine(start={}).sleeps and not ServerEngine(url="http://x").sleeps
+    with pytest.raises(ValueError, match=r"with staleness the server samples while the learners work, and start\.enab"):
+        ServerEngine(start={"enable-sleep-mode": True}, staleness=1)
+
+
 RECIPE = """
 task: {toy}:Lucky
 play: chain

@@ -42,12 +42,12 @@ class Low(Lucky):
 LORA = PolicySpec(MODEL, weights="lora", lora=LoraSpec(8, 16), learning_rate=5e-3)
 
 
-def training(engine: ServerEngine, *names: str, spec: PolicySpec = LORA) -> Trainer:
+def training(engine: ServerEngine, *names: str, spec: PolicySpec = LORA, **settings: Any) -> Trainer:
     """Of agents that each are paid for their own texts, in groups of four."""
     return Trainer(
         task=Low(), play=chain(), cast=fixed({name: name for name in names}), policies=dict.fromkeys(names, spec),
-        algorithm=magrpo(credit="own_return"), sampling=Sampling(12), steps=8, batch_size=2, members=4, engine=engine,
-        workers=False,
+        algorithm=magrpo(credit="own_return", **settings), sampling=Sampling(12), steps=8,
+        batch_size=2, members=4, engine=engine, workers=False,
     )  # fmt: skip
 
 
@@ -109,6 +109,25 @@ def test_a_publish_that_does_not_arrive_stops_the_run(engine: ServerEngine, monk
     with pytest.raises(ValueError, match="step 1: its turns were not sampled by the weights that learn") as told:
         trainer.step(1)
     print(told.value)
+
+
+def test_a_step_that_is_sampled_ahead_is_of_the_version_before(engine: ServerEngine) -> None:
+    """By the same server, which other weights come to before each rollout."""
+    assert engine.url is not None
+    ahead = ServerEngine(url=engine.url, staleness=1)
+    trainer = training(ahead, "ann", "bob", mismatch="tis")
+    try:
+        for i in range(4):
+            line = trainer.step(i)
+            drift, kl = (
+                max(line[f"agents/{name}/{key}"] for name in ("ann", "bob")) for key in ("drift", "mismatch/kl")
+            )
+            print(i, f"drift {drift:.1e}, kl {kl:.1e}", f"{line['time/generate']:.2f} s")
+            versions = {turn.version for episode in trainer.episodes for turn in episode.turns}
+            assert versions == {max(0, i - 1)}
+            assert (drift < 1e-5) is (i == 0) is (abs(kl) < 1e-8)
+    finally:
+        trainer.close()
 
 
 def workers(group: int) -> list[int]:

@@ -53,7 +53,8 @@ class ServerEngine(BaseEngine):
     one before is learnt from (``interfaces.Engine``). transfer: how full weights are sent: by "disk", "nccl" or "ipc"
     (``engines.transfer``). A server started with ``enable-sleep-mode`` sleeps while the learners work.
 
-    Raises ValueError for a malformed url, for a url together with ``start``, and for malformed devices.
+    Raises ValueError for a malformed url, for a url together with ``start``, for malformed devices, and for a server
+    that would sleep and sample at once.
     """
 
     def __init__(
@@ -75,12 +76,18 @@ class ServerEngine(BaseEngine):
             )
         if url is not None and not url.startswith(("http://", "https://")):
             raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
+        self.sleeps = bool((start or {}).get("enable-sleep-mode"))
+        """Whether the server gives its GPU memory back while the learners work."""
+        if self.sleeps and staleness:
+            raise ValueError(
+                "with staleness the server samples while the learners work, and start.enable-sleep-mode has it sleep "
+                "then; remove one of them"
+            )
         check_devices(start or {})
         self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
         self.transfer = transfer
         self.child: Child | None = None
-        self.sleeps = bool((start or {}).get("enable-sleep-mode"))
         self.about = routes.name
         """One line for logs: the kind of server, and where it is."""
         self._base: str | None = None  # the server's name of its base model
