@@ -12,7 +12,7 @@ PAGES = [page for page in DOCS.glob("*.md") if page.name != "study.md" and not p
 def study():
     """Claim -> its verdict and what it is because of, by the table of claims."""
     rows = re.findall(
-        r"^\| \[(\w+)\]\(#\w+\) \| [^|]+ \| \*\*([^*|]+)\*\* \| ([^|]+) \|$",
+        r"^\| \[(\w+)\]\(#\w+\) \| [^|]+ \| [^|]+ \| \*\*([^*|]+)\*\* \| ([^|]+) \|$",
         (DOCS / "study.md").read_text("utf-8"),
         re.MULTILINE,
     )

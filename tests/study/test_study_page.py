@@ -192,7 +192,9 @@ def test_a_page_in_both_forms(book):
     assert set(files) == {Path("docs/study.md"), Path("docs/study-figure-F1.svg")}
     text = files[Path("docs/study.md")]
     assert "- Take a. ([K1](#k1), confirmed)" in text
-    assert "| [K1](#k1) | a is better | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds |" in text
+    assert (
+        "| [K1](#k1) | a is better | much | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds |" in text
+    )
     assert "![Both arms](study-figure-F1.svg)" in text
     assert "### K1\n\na is better\n\n**confirmed.** a paper: much." in text
     (text,) = page.files(book, everywhere(kept), {}, Path("study.html")).values()

@@ -138,8 +138,11 @@ def _link(one: Judged) -> str:
 
 
 def _claims(book: Book, judged: Sequence[Judged]) -> Section:
-    rows = [[_link(one), one.claim.says, f"**{one.verdict}**", _reason(one, book) + _caveat(one)] for one in judged]
-    return Section("claims", "Claims", "", ("", "claim", "verdict", "because"), rows)
+    rows = [
+        [_link(one), one.claim.says, one.claim.number, f"**{one.verdict}**", _reason(one, book) + _caveat(one)]
+        for one in judged
+    ]
+    return Section("claims", "Claims", "", ("", "claim", "the paper's number", "verdict", "because"), rows)
 
 
 def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
