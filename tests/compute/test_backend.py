@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from flash import one_by_one
 from micro import save_micro
 from model_families import FAMILIES, SMALL, model
-from policy_cases import Build, make_batch, make_says, ragged
+from policy_cases import Build, make_batch, make_family, make_says, ragged
 from torch import Tensor, nn
+from torch.nn.attention import varlen
 from transformers import (
     AutoModelForCausalLM,
     DiffLlamaConfig,
@@ -38,6 +40,7 @@ from transformers import (
 
 from coevolve.compute import backend
 from coevolve.compute.backend import choose
+from coevolve.compute.torch_backend import TorchBackend
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
 from coevolve.models.policy import context_of
@@ -90,6 +93,60 @@ def test_torch_has_prefix_trees_or_leaves_the_model_alone(config: Any, tree: boo
     assert chosen.about.startswith(f"torch, {kind}")
     torch.testing.assert_close(base.causal(ids).logits, logits)
     assert tree or base.causal.config._attn_implementation == before
+
+
+def wrongly(*given: Any, **how: Any) -> Tensor:
+    """Without the mask's offset: the first query of a sequence sees its first key alone."""
+    q, k, v, q_starts, k_starts, q_most, _ = given
+    keys = torch.cat(
+        [torch.arange(i, i + n) for i, n in zip(k_starts.tolist(), q_starts.diff().tolist(), strict=False)]
+    )
+    return one_by_one(q, k[keys], v[keys], q_starts, q_starts, q_most, q_most, **how)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (one_by_one, None),
+        (wrongly, "it gives other numbers than PyTorch's attention with a mask"),
+        (None, "it fails: "),  # PyTorch's own, which has none for this device
+    ],
+)
+def test_flash_attention_is_used_if_it_gives_the_same(
+    kernel: Any, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel is not None:
+        monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    base = Base(AutoModelForCausalLM.from_config(Qwen2Config(**SMALL)).eval())
+    assert choose(base, "torch", "some/model").about == "torch, prefix tree"  # only GPUs have it
+    found = backend._why_not_flash(base)
+    assert found == why or (kernel is None and found is not None and found.startswith("it fails: "))
+    about = TorchBackend(base, True, "", found).about
+    assert about == (
+        "torch, prefix tree, FlashAttention in 16 bits" if why is None
+        else f"torch, prefix tree; not FlashAttention: {found}"
+    )  # fmt: skip
+
+
+def test_hidden_states_by_flash_attention_are_those_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[int]()
+
+    def counted(*given: Any, **how: Any) -> Tensor:
+        calls.append(len(given[0]))
+        return one_by_one(*given, **how)
+
+    monkeypatch.setattr(varlen, "varlen_attn", counted)
+    torch.manual_seed(0)
+    base = Base(AutoModelForCausalLM.from_config(Qwen2Config(**SMALL)).eval())
+    choose(base, "torch", "some/model")
+    batch = make_family(3, seed=4)
+    flash, other = (TorchBackend(base, True, "", why) for why in (None, "it is not asked for"))
+    with torch.no_grad():
+        assert torch.equal(flash.hidden(batch), other.hidden(batch)) and calls == []  # not in float32
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found, wanted = flash.hidden(batch), other.hidden(batch)
+    assert len(calls) == base.causal.config.num_hidden_layers
+    torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_long_ropes_positions_end_where_its_frequencies_change() -> None:

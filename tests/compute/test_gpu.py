@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from coevolve.compute.attention import masked
+from coevolve.compute import prefix_tree
+from coevolve.compute.attention import FlashAttention, PathAttention, masked
 from coevolve.compute.logprobs import lm_head
 from coevolve.engines.local import LocalEngine
 from coevolve.types import Sampling
@@ -93,3 +95,26 @@ def test_attention_over_a_tree_keeps_no_scores() -> None:
     wanted.square().sum().backward()
     for a, b in zip(found, [wanted.detach(), *(x.grad for x in cpu)], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("keys", [2, 6])
+def test_flash_attention_is_that_with_a_mask(keys: int) -> None:
+    """And the gradients, of a tree whose paths begin before their segments."""
+    device, common = torch.device("cuda"), list(range(40))
+    rows = [np.array([*common, *range(7, 7 + n)]) for n in (30, 2, 11)]
+    grown, found = prefix_tree.grow(rows), []
+    torch.manual_seed(0)
+    flash, other = (kind(grown, device) for kind in (FlashAttention, PathAttention))
+    given = [torch.randn(1, h, len(flash.ids_N), 64, device=device, dtype=torch.bfloat16) for h in (6, keys, keys)]
+    for attention in (flash, other):
+        leaves = [x.clone().requires_grad_() for x in given]
+        out = attention.attend(0, leaves[0], leaves[1], leaves[2], 0.125)
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), leaves)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=3e-2, atol=3e-2)
+
+
+def test_a_model_on_a_gpu_says_which_attention_it_has(build_policy: Build) -> None:
+    about = build_policy(device="cuda", dtype="bfloat16").about
+    print(about)
+    assert ("FlashAttention in 16 bits" in about) is (torch.cuda.get_device_capability() >= (8, 0))

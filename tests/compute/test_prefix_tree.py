@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from flash import one_by_one
 from policy_cases import Build, batch_of, make_batch, make_family, plain
+from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 
 from coevolve.compute import attention, forward, prefix_tree
-from coevolve.compute.attention import PathAttention, masked
+from coevolve.compute.attention import FlashAttention, PathAttention, masked
 from coevolve.compute.prefix_tree import filled
 
 HEADS, KEYS, SIZE = 4, 2, 8
@@ -87,20 +90,22 @@ def test_short_common_beginnings_count_as_often_as_they_are_packed() -> None:
     assert {len(group) for group in groups} == {40 // (prefix_tree.SHORT + 1)}
 
 
+@pytest.mark.parametrize("kind", [PathAttention, FlashAttention])
 @pytest.mark.parametrize("copies", [0, attention._COPIES])  # made again for the gradient, and kept
 @pytest.mark.parametrize("keys", [KEYS, HEADS])
 @pytest.mark.parametrize("size", [1.0, 40.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_and_its_gradient_are_those_of_every_row_alone(
-    seed: int, size: float, keys: int, copies: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, size: float, keys: int, copies: int, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with scores of several hundred, whose exponentials are infinite in float32."""
+    monkeypatch.setattr(varlen, "varlen_attn", one_by_one)
     monkeypatch.setattr(prefix_tree, "SHORT", 2)
     rows = random_rows(12, seed + 100)
     grown = prefix_tree.grow(rows)
     monkeypatch.setattr(attention, "_COPIES", copies)
     monkeypatch.setattr(attention, "_FEW", 0)
-    packed = PathAttention(grown, torch.device("cpu"))
+    packed = kind(grown, torch.device("cpu"))
     assert packed.many == (copies == 0)
     n = len(packed.ids_N)
     assert n % 8 == 0 and 0 < n - len(grown.ids_N) <= max(8, len(grown.ids_N) / 31)

@@ -33,7 +33,11 @@ _FEW = 1 << 14
 
 
 class Attention(Protocol):
-    """The attention of all layers of a model: from [1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]."""
+    """A tree's packed tokens, and the attention of all layers of a model over it: from [1, H, N, D] and twice
+    [1, K, N, D] to [1, N, H, D]."""
+
+    ids_N: Tensor
+    position_N: Tensor
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor: ...
 
@@ -89,6 +93,45 @@ class _Block(NamedTuple):
         given = (_taken(q_NHD, self.from_MQ), _taken(k_NKD, self.from_MP), _taken(v_NKD, self.from_MP))
         out = masked(*given, self.sees_M1QP, scaling, grouped=q_NHD.device.type == "cpu")
         return out.transpose(1, 2)[self.real_MQ].flatten(1)
+
+
+class FlashAttention:
+    """A tree's packed tokens, and their attention by FlashAttention (arXiv 2205.14135) over sequences of unequal
+    lengths: a sequence's queries are a segment's tokens, its keys those on the segment's path. So nothing is padded or
+    masked, and query heads share their key heads without copies of these. Only on GPUs, in 16 bits.
+
+    The keys of paths are copied, and made again in the backward, as in ``PathAttention``.
+    """
+
+    def __init__(self, tree: PrefixTree, device: torch.device) -> None:
+        self.ids_N, self.position_N = padded(tree, device)
+        self.from_P = torch.from_numpy(np.concatenate([s.path for s in tree.segments])).to(device)
+        places, paths = ([s.end - s.start for s in tree.segments], [s.end for s in tree.segments])
+        self.starts_Q, self.starts_P = (_starts(lengths).to(device) for lengths in (places, paths))
+        self.queries, self.longest = sum(places), (max(places), max(paths))
+        self.many = len(self.from_P) > max(_COPIES * len(self.ids_N), _FEW)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Return the attention's output of a layer, [1, N, H, D]; differentiable."""
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        found = again(self._attend, q, k, v, scaling) if self.many else self._attend(q, k, v, scaling)
+        return torch.nn.functional.pad(found, (0, 0, 0, 0, 0, len(q) - len(found)))[None]  # padding has no segment
+
+    def _attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn  # which older versions of PyTorch lack
+
+        k_PKD, v_PKD = (torch.unflatten(embedding(self.from_P, x.flatten(1)), -1, x.shape[1:]) for x in (k_NKD, v_NKD))
+        q_QHD = q_NHD[: self.queries].contiguous()
+        # With a window of (-1, 0), the last query sees all keys of its sequence, and each before it one fewer.
+        how: dict[str, Any] = {"scale": scaling, "window_size": (-1, 0), "enable_gqa": q_NHD.shape[1] != k_NKD.shape[1]}
+        found = varlen_attn(q_QHD, k_PKD, v_PKD, self.starts_Q, self.starts_P, *self.longest, **how)
+        assert isinstance(found, Tensor)
+        return found
+
+
+def _starts(lengths: Sequence[int]) -> Tensor:
+    """Return where each of these runs starts if they are in one line, and where the last one ends."""
+    return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
 
 
 def masked(query: Tensor, key: Tensor, value: Tensor, sees_M1QP: Tensor, scaling: float, *, grouped: bool) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from coevolve.compute.attention import NAME, PathAttention
+from coevolve.compute.attention import NAME, Attention, FlashAttention, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
 from coevolve.compute.reference import ReferenceBackend
 from coevolve.compute.torch_backend import TorchBackend, tree_hidden
@@ -35,6 +35,9 @@ _COMMON = 12
 
 _MANY = 1024
 """Number of rows, typical of an update's layers, for which ``about`` names the dtype of products."""
+
+_HALF = 0.03
+"""Tolerance of numbers in bfloat16, relative to the largest."""
 
 _UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
 """Exceptions of models that accept no extra argument, or whose attention is of another kind."""
@@ -54,7 +57,8 @@ def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backen
         return CpuBackend(base)
     if asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit the model {model!r}: {why_not}; say compute: auto")
-    return TorchBackend(base, tree, why_not)
+    flash = tree and base.causal.device.type == "cuda"
+    return TorchBackend(base, tree, why_not, _why_not_flash(base) if flash else "")
 
 
 def about(backend: Backend, dtype: torch.dtype) -> str:
@@ -162,6 +166,42 @@ def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
     except Exception as error:  # noqa: BLE001 (numba has errors of its own; with any, torch is used instead)
         return _failed(error)
     return None if same else "compiled loops give other numbers than the model"
+
+
+def _why_not_flash(base: Base) -> str | None:
+    """Return why FlashAttention does not fit trees in 16 bits; None if it gives the results and gradients of the other
+    attention."""
+    causal, device = base.causal, base.causal.device
+    tree = grow(_rows(causal.config.get_text_config()))
+    probe = _Probe(tree, device)
+    try:
+        with torch.no_grad():
+            tree_hidden(causal, probe, torch.arange(1, device=device))
+        ours, theirs = (_with_gradients(kind(tree, device), probe) for kind in (FlashAttention, PathAttention))
+    except (*_UNFIT, ImportError) as error:
+        return f"it fails: {error!r}"
+    same = all(
+        torch.allclose(x, y, rtol=_HALF, atol=_HALF * float(y.abs().max())) for x, y in zip(ours, theirs, strict=True)
+    )
+    return None if same else "it gives other numbers than PyTorch's attention with a mask"
+
+
+class _Probe(PathAttention):
+    """The attention over a tree, which notes the shapes of the queries, keys and values of the last layer."""
+
+    shapes: tuple[torch.Size, ...]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        self.shapes, self.scaling = (query.shape, key.shape, value.shape), scaling
+        return super().attend(layer, query, key, value, scaling)
+
+
+def _with_gradients(attention: Attention, like: _Probe) -> list[Tensor]:
+    """Return the attention of random bfloat16 queries, keys and values of these shapes, and its gradients."""
+    random, device = torch.Generator().manual_seed(0), like.ids_N.device
+    given = [torch.randn(shape, generator=random).to(device, torch.bfloat16).requires_grad_() for shape in like.shapes]
+    out = attention.attend(0, given[0], given[1], given[2], like.scaling)
+    return [x.detach().float() for x in (out, *torch.autograd.grad(out.float().square().sum(), given))]
 
 
 def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:

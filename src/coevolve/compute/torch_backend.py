@@ -20,7 +20,7 @@ from torch import LongTensor, Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from coevolve.compute.attention import PathAttention, no_mask
+from coevolve.compute.attention import Attention, FlashAttention, PathAttention, no_mask
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import action_logps, lm_head
 from coevolve.interfaces import LMHead, Reference, Sampler
@@ -34,19 +34,23 @@ class TorchBackend:
     """Forwards and backwards by PyTorch, on whatever device the weights are.
 
     uses_prefix_tree: whether the prefix-tree attention gives the model's own results (``backend``). why_not: why the
-    compiled loops of the CPU were not chosen, empty if they were not considered.
+    compiled loops of the CPU were not chosen, empty if they were not considered. why_not_flash: the same of
+    FlashAttention; None if it is used, in 16 bits.
     """
 
     base: Base
     uses_prefix_tree: bool
     why_not: str = ""
+    why_not_flash: str | None = ""
     name: str = "torch"
 
     @property
     def about(self) -> str:
         """One line: the kind of attention, and why the compiled loops are not used."""
         kind = "prefix tree" if self.uses_prefix_tree else "rows apart (attention of the model's own kind)"
-        return f"torch, {kind}" + (f"; not cpu: {self.why_not}" if self.why_not else "")
+        kind += ", FlashAttention in 16 bits" * (self.why_not_flash is None)
+        others = {"cpu": self.why_not, "FlashAttention": self.why_not_flash}
+        return "; ".join([f"torch, {kind}", *(f"not {other}: {why}" for other, why in others.items() if why)])
 
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Sampler:
         """Return a sampler by transformers' modules, which feeds every distinct prompt once."""
@@ -75,7 +79,9 @@ class TorchBackend:
     def _packed(self, batch: Batch) -> Tensor:
         tree, where_N = packed_actions(batch)
         device = self.base.causal.device
-        return tree_hidden(self.base.causal, PathAttention(tree, device), where_N.to(device))
+        flash = self.why_not_flash is None and torch.is_autocast_enabled(device.type)
+        attention = (FlashAttention if flash else PathAttention)(tree, device)
+        return tree_hidden(self.base.causal, attention, where_N.to(device))
 
     def _padded(self, batch: Batch) -> Tensor:
         """Feed rows padded on the right, so that causal attention never sees padding and no mask is needed."""
@@ -90,7 +96,7 @@ class TorchBackend:
         return chosen_NW
 
 
-def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
+def tree_hidden(causal: Any, tree: Attention, where_X: Tensor) -> Tensor:
     """Return the last hidden states of packed tokens ``where_X``, [X, W], by transformers' modules with this
     attention."""
     found: Any = trunk(causal)(
