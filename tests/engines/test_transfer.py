@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from coevolve.engines import server, started, transfer
 from coevolve.engines.server import ServerEngine
 from coevolve.engines.transfer import END, FINISH, INIT, SIZE, START, UPDATE
 from coevolve.faults import ShortageError
+from coevolve.learners.sharded import ShardedLearner, starter
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import checkpoint_tensors
 from coevolve.runs.folder import read_lines
@@ -53,16 +56,11 @@ def _gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "_handles", handles)
 
 
-def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "device_of", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(Gloo, "device", "cuda")
-
-
 @pytest.mark.parametrize(("way", "routes"), [("nccl", BY_NCCL), ("ipc", BY_IPC)])
 def test_a_training_whose_weights_are_sent_passes_the_gate(
     way: Any, routes: list[str], fake: FakeServer, micro_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_a_card(monkeypatch)
+    monkeypatch.setattr(transfer, "PIECE", 1 << 14)
     engine = ServerEngine(url=fake.url, seconds=20.0, transfer=way)
     policies = {"ann": PolicySpec(micro_model, **FULL)}
     trainer = toy(micro_model, roles=("pioneer",), policies=policies, engine=engine, workers=False)
@@ -71,8 +69,17 @@ def test_a_training_whose_weights_are_sent_passes_the_gate(
         assert line["agents/ann/drift"] < 1e-5
         assert line["agents/ann/grad_norm"] > 0
     asked = [route for route, _ in fake.asked if route in {*BY_NCCL, "/collective_rpc"}]
-    assert asked == routes * 4  # at the start, and after each step
+    once = [route for i, route in enumerate(asked) if i == 0 or route != asked[i - 1]]
+    assert once == routes * 4  # at the start, and after each step
+    pieces = asked.count(UPDATE) // 4
+    assert (pieces > 1) is (way == "ipc")
     trainer.close()
+
+
+def test_pieces_are_all_weights_in_order_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "PIECE", 40)
+    weights = {name: torch.zeros(size) for name, size in {"a": 5, "b": 5, "c": 1, "d": 30, "e": 9}.items()}
+    assert [[name for name, _ in piece] for piece in transfer._pieces(weights)] == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
 def test_weights_arrive_in_the_dtype_of_the_server(
@@ -125,29 +132,55 @@ def test_a_server_that_fails_is_told_and_takes_the_next(fake: FakeServer, build_
     engine.close()
 
 
-def test_a_server_that_does_not_join_is_told(
+def test_a_server_that_leaves_tensors_is_told(
     fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=2.0, transfer="nccl")
-    monkeypatch.setattr(fake, "transfer", lambda route, body: (200, {"world_size": 2}))
-    monkeypatch.setattr(Gloo, "broadcast", lambda self, x: time.sleep(5))
-    monkeypatch.setattr(Gloo, "open", lambda self, world, device: None)
-    with pytest.raises(ShortageError, match=r"policy 'a', version 0: .* did not take all weights within 2 s"):
+    monkeypatch.setattr(Gloo, "broadcast", lambda self, x: lambda: False)
+    closed = list[Gloo]()
+    monkeypatch.setattr(Gloo, "close", lambda self: closed.append(self))
+    with pytest.raises(
+        ShortageError, match=r"policy 'a', version 0: .* failed: (it did not take all|/update_weights:)"
+    ):
+        engine.publish([policy.published(0)])
+    assert len(closed) == 1
+
+
+def test_a_server_that_does_not_join_is_told(
+    fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=1.0, transfer="nccl")
+    monkeypatch.setattr(Gloo, "open", lambda self, world, device: time.sleep(5))
+    with pytest.raises(
+        ShortageError, match=r"policy 'a', version 0: .* failed: it did not take all weights within 1 s"
+    ):
         engine.publish([policy.published(0)])
 
 
 def test_what_cannot_be_sent_is_refused(fake: FakeServer, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, engine = build_policy(**FULL), ServerEngine(url=fake.url, seconds=5.0, transfer="ipc")
-    with pytest.raises(ValueError, match=r"policy 'a': engine\.transfer is ipc, which sends from GPU to GPU, and its"):
-        engine.publish([policy.published(0)])
-    monkeypatch.setattr(server, "Nccl", transfer.Nccl)
-    with pytest.raises(ValueError, match=r"engine.transfer is nccl, .* are on the device cpu; say transfer: disk"):
+    policy = build_policy(**FULL)
+    with pytest.raises(ValueError, match=r"policy 'a': engine\.transfer is nccl, and its learner cannot send weights"):
+        ServerEngine(url=fake.url, transfer="nccl").publish([dataclasses.replace(policy.published(0), send=None)])
+    routes, fake.routes = fake.routes, tuple(route for route in fake.routes if route != INIT)
+    with pytest.raises(
+        ValueError, match=rf"has no route {INIT}: start it with VLLM_SERVER_DEV_MODE=1 \(and with --wei"
+    ):
         ServerEngine(url=fake.url, transfer="nccl").publish([policy.published(0)])
-    monkeypatch.setattr(server, "Nccl", Gloo)
-    fake.routes = tuple(route for route in fake.routes if route != INIT)
-    with pytest.raises(ValueError, match=rf"has no route {INIT}: start it with VLLM_SERVER_DEV_MODE=1 and --weight"):
-        ServerEngine(url=fake.url, transfer="nccl").publish([policy.published(0)])
-    assert fake.asked == []
+    fake.routes = routes
+    monkeypatch.setattr(Gloo, "device", "cuda")
+    for way in ("nccl", "ipc"):
+        engine = ServerEngine(url=fake.url, seconds=5.0, transfer=way)  # type: ignore[arg-type]
+        with pytest.raises(
+            ValueError, match=rf"policy 'a', .*: engine\.transfer is {way}, which sends from GPU to GPU"
+        ):
+            engine.publish([policy.published(0)])
+    assert {route for route, _ in fake.asked} <= {"/version"}
+
+
+def test_without_its_package_nccl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nccl.core", None)
+    with pytest.raises(ValueError, match=r"needs the package nccl4py; pip install 'coevolve\[nccl\]', or say transfer"):
+        transfer.Nccl()
 
 
 @pytest.mark.parametrize(("way", "unpickles"), [("disk", False), ("nccl", False), ("ipc", True)])
@@ -183,11 +216,27 @@ def test_a_server_sleeps_while_learners_work(fake: FakeServer, build_policy: Bui
     engine.close()
 
 
-def test_who_sleeps_is_told_by_a_flag_and_does_not_sample_ahead() -> None:
+def test_who_sleeps_is_told_by_a_flag_and_does_not_sample_ahead(build_policy: Build) -> None:
     assert ServerEngine(start={"enable-sleep-mode": True}).sleeps
     assert not ServerEngine(start={}).sleeps and not ServerEngine(url="http://x").sleeps
-    with pytest.raises(ValueError, match=r"with staleness the server samples while the learners work, and start\.enab"):
-        ServerEngine(start={"enable-sleep-mode": True}, staleness=1)
+    engine = ServerEngine(start={"enable_sleep_mode": True}, staleness=1)
+    with pytest.raises(ValueError, match=r"with staleness servers sample while the learners work, and start\.enable"):
+        engine.publish([build_policy(**FULL).published(0)])
+
+
+def test_a_server_that_died_does_not_end_the_run_by_not_sleeping(
+    fake: FakeServer, build_policy: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next publish starts it again."""
+    engine = ServerEngine(url=fake.url, seconds=5.0)
+    engine.sleeps = True
+    engine.publish([build_policy(**FULL).published(0)])
+    fake.routes = tuple(route for route in fake.routes if route != "/sleep")
+    with pytest.raises(ValueError, match=r"/sleep\?level=1 is refused with 404"):  # a mistake is told
+        engine.rest()
+    fake.close()
+    engine.rest()
+    assert "it stays awake" in caplog.text
 
 
 RECIPE = """
@@ -217,3 +266,21 @@ def test_ranks_send_what_a_server_samples(fake: FakeServer, micro_model: str, tm
     assert all(line["agents/ann/grad_norm"] > 0 for line in lines)
     asked = [route for route, _ in fake.asked]
     assert asked.count(FINISH) == 4 and "/collective_rpc" not in asked
+
+
+def test_ranks_whose_server_fails_stay(fake: FakeServer, micro_model: str, tmp_path: Path) -> None:
+    """The first one tells the others, who gather with it what is left; so the weights can be sent again."""
+    spec = PolicySpec(micro_model, **FULL)
+    how = {"reference": False, "critic": False, "steps": 4, "seed": 0}
+    learner = ShardedLearner("a", spec, starter("cpu", 2, None, False, 60.0), **how)
+    engine = ServerEngine(url=fake.url, seconds=20.0, transfer="nccl")
+    fake.mishaps = ["broken"]
+    try:
+        with pytest.raises(ShortageError, match=r"policy 'a', version 0: vLLM .* failed: /update_weights answers 500"):
+            engine.publish([learner.published(0)])
+        assert learner.ranks is not None
+        engine.publish([learner.published(0)])
+        assert len(engine.generate({"a": make_says([[5, 6]], Sampling(5))})["a"]) == 1
+    finally:
+        learner.close()
+        engine.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from coevolve.engines.transfer import Nccl
@@ -9,14 +12,23 @@ from coevolve.runtime.child import free_port
 from over_gloo import joined
 
 
+_LEFT: list[Any] = []
+
+
 class Gloo(Nccl):
     device = "cpu"
 
     def __init__(self) -> None:
         self.place = f"127.0.0.1:{free_port()}".encode().ljust(128, b"\0")
+        self.group: Any = None
 
     def open(self, world: int, device: torch.device) -> None:
-        self.joined = joined(self.place, 0, world)
+        self.group = joined(self.place, 0, world).gloo
 
-    def broadcast(self, x: torch.Tensor) -> None:
-        self.joined.broadcast(x, 0)
+    def broadcast(self, x: torch.Tensor) -> Callable[[], bool]:
+        done: Callable[[], bool] = self.group.broadcast(x, 0).is_completed
+        return done
+
+    def close(self) -> None:
+        """The group is kept: its end would wait for what nobody receives."""
+        _LEFT.append(self.group)

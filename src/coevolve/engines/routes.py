@@ -162,7 +162,7 @@ VLLM = Routes(
         "/inference/v1/generate": "start it with --enable-scale-out (vLLM 0.32 has it, older ones may not)",
         "/v1/load_lora_adapter": "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
         "/collective_rpc": "start it with VLLM_SERVER_DEV_MODE=1",
-        "/init_weight_transfer_engine": "start it with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
+        "/init_weight_transfer_engine": "start it with VLLM_SERVER_DEV_MODE=1 (and with --weight-transfer-config)",
     },
 )
 

@@ -20,7 +20,9 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
+
+import torch
 
 from coevolve import defaults
 from coevolve.engines.base import BaseEngine, Sample
@@ -53,8 +55,7 @@ class ServerEngine(BaseEngine):
     one before is learnt from (``interfaces.Engine``). transfer: how full weights are sent: by "disk", "nccl" or "ipc"
     (``engines.transfer``). A server started with ``enable-sleep-mode`` sleeps while the learners work.
 
-    Raises ValueError for a malformed url, for a url together with ``start``, for malformed devices, and for a server
-    that would sleep and sample at once.
+    Raises ValueError for a malformed url, for a url together with ``start``, and for malformed devices.
     """
 
     def __init__(
@@ -76,13 +77,8 @@ class ServerEngine(BaseEngine):
             )
         if url is not None and not url.startswith(("http://", "https://")):
             raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
-        self.sleeps = bool((start or {}).get("enable-sleep-mode"))
+        self.sleeps = any((start or {}).get(key) is True for key in ("enable-sleep-mode", "enable_sleep_mode"))
         """Whether the server gives its GPU memory back while the learners work."""
-        if self.sleeps and staleness:
-            raise ValueError(
-                "with staleness the server samples while the learners work, and start.enable-sleep-mode has it sleep "
-                "then; remove one of them"
-            )
         check_devices(start or {})
         self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
@@ -106,9 +102,14 @@ class ServerEngine(BaseEngine):
         lacks a route, naming it."""
         super().publish(news)
         team = list(self.published.values())
+        if self.sleeps and self.staleness:
+            raise ValueError(
+                "with staleness servers sample while the learners work, and start.enable-sleep-mode has one sleep "
+                "then; remove one of them"
+            )
         _check_team(self.routes, team)
         if self.transfer != "disk":
-            check_transfer(self.transfer, team, Nccl)
+            check_transfer(self.transfer, team)
         if self.ours:
             check_started(team, self.start or {})
         self._revived = False
@@ -157,6 +158,7 @@ class ServerEngine(BaseEngine):
 
     def _wake(self) -> None:
         if self._asleep:
+            torch.cuda.empty_cache()  # of what a learner in this process has freed, and the server takes
             run(self._posted({self.routes.wake: {}}, "a server that slept"))
             self._asleep = False
 
@@ -179,7 +181,11 @@ class ServerEngine(BaseEngine):
         One with a sleep mode gives its GPU memory back until it is needed."""
         self._revived = False
         if self._begun and self.sleeps and not self._asleep:
-            run(self._posted({self.routes.sleep: {}}, "a server that is to sleep"))
+            try:
+                run(self._posted({self.routes.sleep: {}}, "a server that is to sleep"))
+            except OSError as error:  # the next publish starts it again
+                logging.getLogger(__name__).warning("%s; it stays awake", error)
+                return
             self._asleep = True
 
     def close(self) -> None:
@@ -232,6 +238,11 @@ class ServerEngine(BaseEngine):
                 raise
             self._begun = True
         self._wake()
+        for new in news:
+            if self._sent_apart(new):
+                assert new.send is not None and self.url is not None  # checked by ``publish``
+                whose = f"policy {new.name!r}, version {new.version}: {self.about}"
+                new.send(Transfer(self.url, cast(Way, self.transfer), new.spec.dtype, self.seconds, whose, Nccl))
         run(self._take(news))
 
     async def _greet(self) -> None:
@@ -321,20 +332,22 @@ class ServerEngine(BaseEngine):
         await self._forget(self.seconds)
 
     async def _load(self, new: Published, name: str, folder: Path) -> None:
-        """Have the server load one policy's weights: an adapter under this name, or full weights."""
-        whose = f"policy {new.name!r}, version {new.version}"
+        """Have the server load one policy's weights from a folder, an adapter under this name, unless they were sent
+        apart."""
         calls: dict[str, Any] = {}
-        if new.spec.weights == "full" and self.transfer != "disk":
-            assert new.send is not None and self.url is not None  # checked by ``publish``
-            new.send(Transfer(self.url, self.transfer, new.spec.dtype, self.seconds, f"{whose}: {self.about}", Nccl))
-        else:
+        if not self._sent_apart(new):
             new.save(folder)
-            calls = {route: body(folder) for route, body in self.routes.reload.items()}
-        if self.routes.reset_cache:
-            calls[self.routes.reset_cache] = {}
         if new.spec.weights == "lora":
             calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
-        await self._posted(calls, whose)
+        elif not self._sent_apart(new):
+            calls = {route: body(folder) for route, body in self.routes.reload.items()}
+        if new.spec.weights == "full" and self.routes.reset_cache:
+            calls[self.routes.reset_cache] = {}
+        await self._posted(calls, f"policy {new.name!r}, version {new.version}")
+
+    def _sent_apart(self, new: Published) -> bool:
+        """Return whether these weights are sent without the disk."""
+        return new.spec.weights == "full" and self.transfer != "disk"
 
     async def _forget(self, seconds: float) -> None:
         """Remove replaced adapters from the server, and the folders of replaced weights from the disk."""

@@ -2,31 +2,29 @@
 
 The process that has the weights sends them, which may be a rank of a learner: it calls the server's routes, and hands
 over the tensors by NCCL (the server is on other GPUs) or by CUDA IPC (it is on the same GPU, where NCCL refuses a
-second process). Each publish opens a connection of its own, so that neither side depends on the other's past.
+second process). Each publish opens a connection and closes it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import logging
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from httpx2 import AsyncClient
 from torch import Tensor
-from torch.cuda import nccl
 from torch.multiprocessing.reductions import reduce_tensor
 
-from coevolve.faults import ShortageError
+from coevolve.faults import ShortageError, one_line
 from coevolve.interfaces import Published
-from coevolve.models.load import device_of
 from coevolve.models.policy import DTYPES
-from coevolve.runtime.requests import FailedError, requests, run, sent
+from coevolve.runtime.requests import FailedError, asked
 
 Way = Literal["nccl", "ipc"]
 
@@ -34,50 +32,85 @@ INIT, START, UPDATE = "/init_weight_transfer_engine", "/start_weight_update", "/
 FINISH, END, SIZE = "/finish_weight_update", "/shutdown_weight_transfer_engine", "/get_world_size"
 ROUTES = (INIT, START, UPDATE, FINISH, END, SIZE)
 
+PIECE = 1 << 30
+"""Bytes of weights that are copied at a time for a server on the same GPU."""
+_PAUSE = 1e-4
+"""Seconds between two looks whether a tensor has arrived."""
+
 
 class Nccl:
     """A NCCL communicator with the server's workers, in which this process is rank 0.
 
-    PyTorch's own binding of the library, as vLLM is in another environment; both need the same version of NCCL, hence
-    of PyTorch.
+    By NVIDIA's binding (nccl4py), as vLLM is in another environment. Both need the same version of NCCL, hence of
+    PyTorch.
     """
 
     device = "cuda"
     """The type of device whose tensors it sends."""
 
     def __init__(self) -> None:
-        self.place: bytes = nccl.unique_id()  # type: ignore[no-untyped-call]
+        try:
+            from nccl.core import get_unique_id
+        except ImportError as error:
+            raise ValueError(
+                "engine.transfer is nccl, which needs the package nccl4py; pip install 'coevolve[nccl]', or say "
+                "transfer: disk"
+            ) from error
+        with _told():
+            self._id: Any = get_unique_id()
+        self._joined: Any = None
+        self.place: bytes = bytes(self._id)
         """The 128 bytes by which the workers find it."""
 
     def open(self, world: int, device: torch.device) -> None:
         """Join, and return once all ``world`` processes have. vLLM's workers then add up one number, in which every
         rank has to take part."""
-        with torch.cuda.device(device):
-            self.joined: Any = nccl.init_rank(world, self.place, 0)  # type: ignore[no-untyped-call]
-            nccl.all_reduce([torch.zeros(1, device=device)], comms=[self.joined])  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize(device)
+        from nccl.core import SUM, Communicator
 
-    def broadcast(self, x: Tensor) -> None:
-        """Send a tensor to every worker."""
-        with torch.cuda.device(x.device):
-            nccl.broadcast([x], comms=[self.joined])
-            torch.cuda.synchronize(x.device)
+        with _told(), torch.cuda.device(device):
+            self._joined = Communicator.init(world, 0, self._id)
+            self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # of its own: one that hangs holds up nothing else
+            one = torch.zeros(1, device=device)
+            self._stream.wait_stream(torch.cuda.current_stream())
+            self._joined.allreduce(one, one, SUM, stream=self._stream.cuda_stream)
+            self._stream.synchronize()
+
+    def broadcast(self, x: Tensor) -> Callable[[], bool]:
+        """Begin to send a tensor to every worker; return a function that says whether it has arrived."""
+        with _told(), torch.cuda.device(x.device):
+            self._stream.wait_stream(torch.cuda.current_stream())
+            self._joined.broadcast(x, x, 0, stream=self._stream.cuda_stream)
+            event: torch.cuda.Event = self._stream.record_event()
+            return event.query
+
+    def close(self) -> None:
+        """Leave; whatever is under way ends. vLLM's workers abort theirs, too."""
+        if self._joined is not None:
+            try:
+                self._joined.abort()
+            except Exception as error:  # noqa: BLE001 (what was sent has arrived, or another error is raised)
+                logging.getLogger(__name__).warning("a NCCL communicator was not closed (%s)", one_line(error))
 
 
-def check_transfer(way: Way, team: Sequence[Published], group: type[Nccl]) -> None:
-    """Raise ValueError for full weights of this team that cannot be sent in this way."""
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise ShortageError for whatever goes wrong in NCCL, whose binding's errors have no class in common."""
+    try:
+        yield
+    except Exception as error:
+        raise ShortageError(
+            f"NCCL fails ({one_line(error)}); a server on the GPU of the learner takes transfer: ipc, and both need "
+            "the same version of PyTorch's NCCL"
+        ) from error
+
+
+def check_transfer(way: Way, team: Sequence[Published]) -> None:
+    """Raise ValueError for full weights of this team that cannot be sent."""
     for new in team:
-        if new.spec.weights != "full":
-            continue
-        device, needed = device_of(new.spec.device).type, "cuda" if way == "ipc" else group.device
-        if device != needed:
+        if new.spec.weights == "full" and new.send is None:
             raise ValueError(
-                f"policy {new.name!r}: engine.transfer is {way}, which sends from GPU to GPU, and its weights are on "
-                f"the device {device}; say transfer: disk"
-            )
-        if new.send is None:
-            raise ValueError(
-                f"policy {new.name!r}: its learner cannot send weights (Published.send is None); say transfer: disk"
+                f"policy {new.name!r}: engine.transfer is {way}, and its learner cannot send weights (Published.send "
+                "is None); say transfer: disk"
             )
 
 
@@ -85,8 +118,8 @@ def check_transfer(way: Way, team: Sequence[Published], group: type[Nccl]) -> No
 class Transfer:
     """Sends full weights to the server at ``url``; can be sent to another process itself (``interfaces.Send``).
 
-    dtype: of the server's computation. seconds: the deadline of one publish. whose: the policy, its version and the
-    server, for errors. group: the connection, for NCCL.
+    dtype: of the server's computation. seconds: the deadline of each request, of which one lasts until all tensors have
+    arrived. whose: the policy, its version and the server, for errors. group: the connection, for NCCL.
     """
 
     url: str
@@ -97,49 +130,100 @@ class Transfer:
     group: type[Nccl]
 
     def __call__(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor]) -> None:
-        """Send these weights. Raises OSError if the server fails or is late, ValueError if it refuses."""
+        """Send these weights. Raises OSError if the server fails or is late, ValueError if it refuses, and for weights
+        that are on no GPU."""
+        device = next(iter(weights.values())).device
+        if device.type != self.group.device:
+            raise ValueError(
+                f"{self.whose}: engine.transfer is {self.way}, which sends from GPU to GPU, and these weights are on "
+                f"the device {device.type}; say transfer: disk"
+            )
         try:
-            run(self._send(weights, lambda x: whole(x).detach().to(DTYPES[self.dtype]).contiguous()))
-        except FailedError as error:
+            (self._by_nccl if self.way == "nccl" else self._by_ipc)(weights, whole, device)
+        except (FailedError, ShortageError) as error:
             raise ShortageError(f"{self.whose} failed: {error}") from error
         except ValueError as error:
             raise ValueError(f"{self.whose}: {error}") from error
 
-    async def _send(self, weights: Mapping[str, Tensor], ready: Callable[[Tensor], Tensor]) -> None:
-        about = {
-            "names": list(weights),
-            "dtype_names": [self.dtype] * len(weights),
-            "shapes": [list(x.shape) for x in weights.values()],
-        }
-        async with requests(self.url, self.seconds, lambda: f"{self.whose} did not take all weights") as client:
-            send = self._by_nccl if self.way == "nccl" else self._by_ipc
-            await send(client, about, list(weights.values()), ready)
-            await sent(client, FINISH, {})
-            await sent(client, END, {})
+    def _by_nccl(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device) -> None:
+        group = self.group()
+        try:
+            world = 1 + int(self._ask(SIZE).json()["world_size"])
+            place = base64.b64encode(group.place).decode()
+            init = {"nccl_unique_id_b64": place, "rank_offset": 1, "world_size": world}
+            joining = _Beside(lambda: group.open(world, device))
+            asking = _Beside(lambda: self._ask(INIT, {"init_info": init}))
+            self._wait(lambda: joining.done and asking.done, joining, asking)
+            self._ask(START)
+            taking = _Beside(lambda: self._ask(UPDATE, {"update_info": self._about(weights.items())}))
+            for x in weights.values():
+                sent = whole(x).detach().to(DTYPES[self.dtype]).contiguous()
+                self._wait(group.broadcast(sent), taking)
+            self._wait(lambda: taking.done, taking)
+            self._ask(FINISH)
+            self._ask(END)
+        finally:
+            group.close()
 
-    async def _by_nccl(
-        self, client: AsyncClient, about: dict[str, Any], weights: list[Tensor], ready: Callable[[Tensor], Tensor]
-    ) -> None:
-        group, device = self.group(), weights[0].device
-        world = 1 + int((await sent(client, SIZE)).json()["world_size"])
-        place = base64.b64encode(group.place).decode()
-        init = {"nccl_unique_id_b64": place, "rank_offset": 1, "world_size": world}
-        await _both(sent(client, INIT, {"init_info": init}), lambda: group.open(world, device))
-        await sent(client, START, {})
+    def _by_ipc(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device) -> None:
+        self._ask(INIT, {"init_info": {"packed": False}})
+        self._ask(START)
+        for piece in _pieces(weights):
+            # Copies, which stay until the server has its own: a handle keeps its storage from ever being freed.
+            kept = [whole(x).detach().to(DTYPES[self.dtype], copy=True).contiguous() for _, x in piece]
+            self._ask(UPDATE, {"update_info": {**self._about(piece), "ipc_handles_pickled": _handles(kept)}})
+            del kept
+            if device.type == "cuda":
+                torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+                torch.cuda.empty_cache()
+        self._ask(FINISH)
+        self._ask(END)
 
-        def broadcast() -> None:
-            for x in weights:
-                group.broadcast(ready(x))
+    def _about(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
+        names, shapes = zip(*((name, list(x.shape)) for name, x in weights), strict=True)
+        return {"names": names, "dtype_names": [self.dtype] * len(names), "shapes": shapes}
 
-        await _both(sent(client, UPDATE, {"update_info": about}), broadcast)
+    def _ask(self, route: str, body: Any = None) -> Any:
+        return asked(self.url, route, None if route == SIZE else body or {}, self.seconds)
 
-    async def _by_ipc(
-        self, client: AsyncClient, about: dict[str, Any], weights: list[Tensor], ready: Callable[[Tensor], Tensor]
-    ) -> None:
-        await sent(client, INIT, {"init_info": {"packed": False}})
-        await sent(client, START, {})
-        kept = [ready(x) for x in weights]  # until the server has copied them
-        await sent(client, UPDATE, {"update_info": about | {"ipc_handles_pickled": _handles(kept)}})
+    def _wait(self, arrived: Callable[[], bool], *beside: _Beside) -> None:
+        """Wait until ``arrived``. Raises the error of what runs beside, and ShortageError after the deadline."""
+        end = time.monotonic() + self.seconds
+        while not arrived():
+            for one in beside:
+                if one.failed is not None:
+                    raise one.failed
+            if time.monotonic() > end:
+                raise ShortageError(f"it did not take all weights within {self.seconds:g} s")
+            time.sleep(_PAUSE)
+
+
+class _Beside:
+    """Work in a thread that nobody waits for: it may hang in a library that takes no interrupt."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.done, self._work = False, work
+        self.failed: Exception | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+            self.done = True
+        except Exception as error:  # noqa: BLE001 (raised by who waits)
+            self.failed = error
+
+
+def _pieces(weights: Mapping[str, Tensor]) -> Iterator[list[tuple[str, Tensor]]]:
+    """Yield the weights in lists of at most ``PIECE`` bytes in float32, or of one tensor."""
+    piece, size = list[tuple[str, Tensor]](), 0
+    for name, x in weights.items():
+        if piece and size + 4 * x.numel() > PIECE:
+            yield piece
+            piece, size = [], 0
+        piece.append((name, x))
+        size += 4 * x.numel()
+    yield piece
 
 
 def _handles(tensors: Sequence[Tensor]) -> str:
@@ -147,27 +231,3 @@ def _handles(tensors: Sequence[Tensor]) -> str:
     card = str(torch.cuda.get_device_properties(tensors[0].device).uuid)
     handles = [{card: reduce_tensor(x)[1]} for x in tensors]  # type: ignore[no-untyped-call]
     return base64.b64encode(pickle.dumps(handles)).decode()
-
-
-async def _both(request: Any, work: Callable[[], None]) -> None:
-    """Wait for a request and for work in a thread, which only end together; raise the first error of the two.
-
-    If one fails, the other is left alone: the thread may hang in a library that takes no interrupt."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    failed: list[BaseException] = []
-
-    def here() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 (raised by who waits)
-            failed.append(error)
-        with suppress(RuntimeError):  # nobody waits any longer
-            loop.call_soon_threadsafe(done.set)
-
-    async def worked() -> None:
-        await done.wait()
-        if failed:
-            raise failed[0]
-
-    threading.Thread(target=here, daemon=True).start()
-    await asyncio.gather(request, worked())

@@ -192,13 +192,25 @@ class Shard(LocalLearner):
         self.tokenizer.save_pretrained(folder)
 
     def send_model(self, send: Send) -> None:
-        """Have ``send`` send the full weights from the parts of all ranks; the first rank sends."""
+        """Have ``send`` send the full weights from the parts of all ranks; the first rank sends. If it fails, every
+        rank raises its error, so that none is lost."""
         weights = checkpoint_tensors(self.models[0])
+        order, failed = iter(weights.values()), list[Exception | None]([None])
+
+        def gathered(x: Tensor) -> Tensor:
+            assert next(order) is x, "all ranks gather in one order"
+            return _full(x)
+
         if not self.number:
-            send(weights, _full)
-            return
-        for x in weights.values():
+            try:
+                send(weights, gathered)
+            except Exception as error:  # noqa: BLE001 (raised below)
+                failed = [error]
+        for x in order:  # the others wait for it
             _full(x)
+        distributed.broadcast_object_list(failed)
+        if failed[0] is not None:
+            raise failed[0]
 
     def save(self, folder: str | Path) -> None:
         """Write the folder of ``LocalLearner.save`` from the parts of all ranks; the first rank writes."""

@@ -198,7 +198,8 @@ def checkpoint_tensors(causal: Any) -> dict[str, Tensor]:
     once = {id(x): name for name, x in reversed(state.items())}  # a tied output layer is not sent again
     found = {name: x for name, x in state.items() if once[id(x)] == name}
     empty = {name: torch.empty(x.shape, dtype=x.dtype, device="meta") for name, x in found.items()}
-    if revert_weight_conversion(causal, empty).keys() != found.keys():
+    there = revert_weight_conversion(causal, empty)
+    if {name: x.shape for name, x in there.items()} != {name: x.shape for name, x in found.items()}:
         raise ValueError(
             f"{type(causal).__name__} has other tensors in memory than in a checkpoint, which is what a server loads; "
             "say transfer: disk"

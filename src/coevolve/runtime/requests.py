@@ -61,7 +61,26 @@ async def sent(client: httpx2.AsyncClient, route: str, body: Any = None) -> http
     try:
         answer = await (client.get(route) if body is None else client.post(route, json=body))
     except httpx2.HTTPError as error:
-        raise FailedError(f"{route}: {type(error).__name__} {error}".strip()) from error
+        raise _failed(route, error) from error
+    return _accepted(route, answer)
+
+
+def asked(url: str, route: str, body: Any, seconds: float) -> httpx2.Response:
+    """Do as ``sent`` without an event loop, by a connection of its own. seconds: until a FailedError for want of an
+    answer."""
+    try:
+        with httpx2.Client(base_url=url, timeout=seconds, trust_env=False) as client:
+            answer = client.get(route) if body is None else client.post(route, json=body)
+    except httpx2.HTTPError as error:
+        raise _failed(route, error) from error
+    return _accepted(route, answer)
+
+
+def _failed(route: str, error: httpx2.HTTPError) -> FailedError:
+    return FailedError(f"{route}: {type(error).__name__} {error}".strip())
+
+
+def _accepted(route: str, answer: httpx2.Response) -> httpx2.Response:
     if answer.status_code >= 500:
         raise FailedError(f"{route} answers {answer.status_code}, {cut(answer)!r}")
     if answer.status_code >= 400:
