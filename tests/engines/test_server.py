@@ -633,6 +633,7 @@ def test_a_server_that_samples_ahead_is_not_started_again(build_policy: Build, p
         child = engine.child
         assert child is not None
         os.kill(child.process.pid, signal.SIGKILL)
+        assert gone(child.process.pid)  # so that its log is kept
         with pytest.raises(ShortageError, match=r"policy 'a', version 0, .* failed twice"):
             engine.generate({"a": make_says([[5, 6]], Sampling(5))})
         assert engine.child is child

@@ -11,7 +11,6 @@ from coevolve.engines.transfer import Nccl
 from coevolve.runtime.child import free_port
 from over_gloo import joined
 
-
 _LEFT: list[Any] = []
 
 

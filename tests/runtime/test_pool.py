@@ -218,18 +218,21 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     assert workers._running == []
 
 
+@pytest.mark.parametrize("job", [0, 1 << 22])  # bytes: in one piece, and more than a pipe holds
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_process_that_stands_still_is_told(pair: Pair, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_stands_still_is_told(
+    pair: Pair, shared: bool, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that computes is waited for, however long; one that was stopped is not, and leaves nothing behind."""
     monkeypatch.setattr("coevolve.runtime.pool._LOOK", 0.1)
     monkeypatch.setattr("coevolve.runtime.pool._LOOKS", 5)
-    pool, busy = pool_of(pair), Job(["full"], works, (1.5,))
+    pool, busy = pool_of(pair), Job(["full"], works, (1.5, b"x" * job))
 
-    def asked(job: Job) -> Any:
+    def asked(busy: Job) -> Any:
         if not shared:
-            return pool([job])
+            return pool([busy])
         with pool.shared() as mine:
-            return mine([job])
+            return mine([busy])
 
     assert asked(busy) == ["done"]
     (first, *_) = pool._running
@@ -240,7 +243,7 @@ def test_a_process_that_stands_still_is_told(pair: Pair, shared: bool, monkeypat
     assert asked(busy) == ["done"]
 
 
-def works(state: Any, seconds: float) -> str:
+def works(state: Any, seconds: float, more: bytes) -> str:
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass

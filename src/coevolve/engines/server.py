@@ -190,9 +190,12 @@ class ServerEngine(BaseEngine):
 
     def close(self) -> None:
         """End the server if this engine started it; else remove this engine's adapters from it."""
+        self._end(keep_log=False)
+
+    def _end(self, keep_log: bool) -> None:
         self._replaced += self._there.values()
         if self.child is not None:
-            self.child.close()
+            self.child.close(keep_log)
         elif self._begun:
             with suppress(OSError, ValueError):
                 run(self._forget(ALIVE))
@@ -220,7 +223,7 @@ class ServerEngine(BaseEngine):
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)
         self._revived = True
-        self.close()
+        self._end(keep_log=True)  # which may say why, also of one that is still dying
         self._publish(list(self.published.values()))
         return True
 

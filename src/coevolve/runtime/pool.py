@@ -305,6 +305,9 @@ class Share:
 
 _ENDED = "the worker processes were ended"
 
+_FITS = 1 << 15
+"""Bytes that a connection takes even if nobody reads."""
+
 _LOOK, _LOOKS = 10.0, 60
 """Seconds between two looks at a process that does not answer, and after how many of them without any processor time in
 between it is given up. Time in which this process did not run either (a laptop that sleeps) does not count."""
@@ -365,11 +368,12 @@ class Worker:
     def ask(self, job: Job, threads: Threads) -> None:
         """Send a job, to be run with this number of threads."""
         self.names, self.looks = job.names, 0
-        try:
-            # Not connection.send, for which PyTorch would move every tensor into a file of its own.
-            self.connection.send_bytes(pickle.dumps((job, threads)))
-        except OSError as error:
-            raise self._died() from error
+        # Not connection.send, for which PyTorch would move every tensor into a file of its own.
+        sending = _Sending(self.connection, pickle.dumps((job, threads)))
+        while not sending.over(_LOOK):
+            self.look()
+        if sending.failed is not None:
+            raise self._died() from sending.failed
 
     def answer(self) -> Any:
         """Return the job's result. Raises the error of its ``Failure``, and ShortageError if the process died or
@@ -406,6 +410,32 @@ class Worker:
         )
 
 
+class _Sending:
+    """A message on its way; a large one is sent by a thread, as a process that stands still would never take it."""
+
+    def __init__(self, connection: Connection, message: bytes) -> None:
+        self.connection, self.message = connection, message
+        self.failed: OSError | None = None
+        self.thread: threading.Thread | None = None
+        if len(message) <= _FITS:
+            self._send()
+        else:
+            self.thread = threading.Thread(target=self._send, daemon=True)
+            self.thread.start()
+
+    def over(self, seconds: float) -> bool:
+        """Return whether the message is sent, or failed, after at most these seconds."""
+        if self.thread is not None:
+            self.thread.join(seconds)
+        return self.thread is None or not self.thread.is_alive()
+
+    def _send(self) -> None:
+        try:
+            self.connection.send_bytes(self.message)
+        except OSError as error:
+            self.failed = error
+
+
 @contextmanager
 def quiet_start() -> Iterator[None]:
     """Within this context, started processes do not import the user's script, and ignore Ctrl-C."""
@@ -420,9 +450,10 @@ def quiet_start() -> Iterator[None]:
 
 
 def _end(running: list[Worker]) -> None:
-    while running:
-        worker = running.pop()  # its connection is not closed here: another thread may be reading from it
+    ended = [running.pop() for _ in range(len(running))]  # connections stay open: another thread may read from one
+    for worker in ended:
         worker.process.terminate()
+    for worker in ended:
         worker.process.join(5)
         worker.process.kill()  # if it is stopped, it takes no other signal
         worker.process.join()
