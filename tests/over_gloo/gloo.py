@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,9 +23,8 @@ class Gloo(Nccl):
     def open(self, world: int, device: torch.device) -> None:
         self.group = joined(self.place, 0, world).gloo
 
-    def broadcast(self, x: torch.Tensor) -> Callable[[], bool]:
-        done: Callable[[], bool] = self.group.broadcast(x, 0).is_completed
-        return done
+    def broadcast(self, x: torch.Tensor) -> None:
+        self.group.broadcast(x, 0).wait()
 
     def close(self) -> None:
         """The group is kept: its end would wait for what nobody receives."""

@@ -89,6 +89,7 @@ class ServerEngine(BaseEngine):
         self._base: str | None = None  # the server's name of its base model
         self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
         self._begun = self._revived = self._asleep = False
+        self._broken = False  # a transfer failed halfway: vLLM would count what had arrived to the next one
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
         """By policy: the server's name of its adapter (None for full weights), and the folder of its weights."""
@@ -181,12 +182,11 @@ class ServerEngine(BaseEngine):
         One with a sleep mode gives its GPU memory back until it is needed."""
         self._revived = False
         if self._begun and self.sleeps and not self._asleep:
+            self._asleep = True  # also if it says so too late
             try:
                 run(self._posted({self.routes.sleep: {}}, "a server that is to sleep"))
-            except OSError as error:  # the next publish starts it again
-                logging.getLogger(__name__).warning("%s; it stays awake", error)
-                return
-            self._asleep = True
+            except OSError as error:  # if it died, the next publish starts it again
+                logging.getLogger(__name__).warning("%s; it may be awake", error)
 
     def close(self) -> None:
         """End the server if this engine started it; else remove this engine's adapters from it."""
@@ -203,7 +203,7 @@ class ServerEngine(BaseEngine):
             if left is not None:
                 shutil.rmtree(left, ignore_errors=True)
         self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
-        self._asleep = False
+        self._asleep = self._broken = False
 
     def _kept_up(self, work: Callable[[], T]) -> T:
         """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
@@ -216,10 +216,12 @@ class ServerEngine(BaseEngine):
         return work()
 
     def _revive(self, error: OSError) -> bool:
-        """Restart the server if this engine started it and it died or is not healthy (``answers``), at most once a
-        publish or rollout. Return False if it was not restarted; with staleness it never is, as the weights may be
-        changing meanwhile."""
-        if self.child is None or self.staleness or self._revived or answers(self.child, str(self.url)):
+        """Restart the server if this engine started it and it died, is not healthy (``answers``) or has half of the
+        weights, at most once a publish or rollout. Return False if it was not restarted; with staleness it never is, as
+        the weights may be changing meanwhile."""
+        if self.child is None or self.staleness or self._revived:
+            return False
+        if answers(self.child, str(self.url)) and not self._broken:
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)
         self._revived = True
@@ -245,7 +247,13 @@ class ServerEngine(BaseEngine):
             if self._sent_apart(new):
                 assert new.send is not None and self.url is not None  # checked by ``publish``
                 whose = f"policy {new.name!r}, version {new.version}: {self.about}"
+                if self._broken:
+                    raise ShortageError(
+                        f"{whose} may have half of the weights of a transfer that failed; start it again"
+                    )
+                self._broken = True
                 new.send(Transfer(self.url, cast(Way, self.transfer), new.spec.dtype, self.seconds, whose, Nccl))
+                self._broken = False
         run(self._take(news))
 
     async def _greet(self) -> None:
@@ -340,12 +348,11 @@ class ServerEngine(BaseEngine):
         calls: dict[str, Any] = {}
         if not self._sent_apart(new):
             new.save(folder)
+            calls = {route: body(folder) for route, body in self.routes.reload.items()}
+        if self.routes.reset_cache:
+            calls[self.routes.reset_cache] = {}
         if new.spec.weights == "lora":
             calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
-        elif not self._sent_apart(new):
-            calls = {route: body(folder) for route, body in self.routes.reload.items()}
-        if new.spec.weights == "full" and self.routes.reset_cache:
-            calls[self.routes.reset_cache] = {}
         await self._posted(calls, f"policy {new.name!r}, version {new.version}")
 
     def _sent_apart(self, new: Published) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -34,8 +35,10 @@ ROUTES = (INIT, START, UPDATE, FINISH, END, SIZE)
 
 PIECE = 1 << 30
 """Bytes of weights that are copied at a time for a server on the same GPU."""
-_PAUSE = 1e-4
-"""Seconds between two looks whether a tensor has arrived."""
+_PAUSE = 0.05
+"""Seconds between two looks whether something has failed meanwhile."""
+_LEAVES = 5.0
+"""Seconds within which a communicator is closed."""
 
 
 class Nccl:
@@ -53,12 +56,13 @@ class Nccl:
             from nccl.core import get_unique_id
         except ImportError as error:
             raise ValueError(
-                "engine.transfer is nccl, which needs the package nccl4py; pip install 'coevolve[nccl]', or say "
-                "transfer: disk"
+                f"engine.transfer is nccl, which needs the package nccl4py ({one_line(error)}); pip install "
+                "'coevolve[nccl]', or say transfer: disk"
             ) from error
         with _told():
             self._id: Any = get_unique_id()
         self._joined: Any = None
+        self._closed = False
         self.place: bytes = bytes(self._id)
         """The 128 bytes by which the workers find it."""
 
@@ -74,22 +78,22 @@ class Nccl:
             self._stream.wait_stream(torch.cuda.current_stream())
             self._joined.allreduce(one, one, SUM, stream=self._stream.cuda_stream)
             self._stream.synchronize()
+            if self._closed:  # nobody has waited for it
+                self._joined.abort()
 
-    def broadcast(self, x: Tensor) -> Callable[[], bool]:
-        """Begin to send a tensor to every worker; return a function that says whether it has arrived."""
+    def broadcast(self, x: Tensor) -> None:
+        """Send a tensor to every worker, and return once it has arrived."""
         with _told(), torch.cuda.device(x.device):
             self._stream.wait_stream(torch.cuda.current_stream())
             self._joined.broadcast(x, x, 0, stream=self._stream.cuda_stream)
-            event: torch.cuda.Event = self._stream.record_event()
-            return event.query
+            self._stream.synchronize()
 
     def close(self) -> None:
         """Leave; whatever is under way ends. vLLM's workers abort theirs, too."""
+        self._closed = True
         if self._joined is not None:
-            try:
+            with _told():
                 self._joined.abort()
-            except Exception as error:  # noqa: BLE001 (what was sent has arrived, or another error is raised)
-                logging.getLogger(__name__).warning("a NCCL communicator was not closed (%s)", one_line(error))
 
 
 @contextmanager
@@ -153,31 +157,31 @@ class Transfer:
             init = {"nccl_unique_id_b64": place, "rank_offset": 1, "world_size": world}
             joining = _Beside(lambda: group.open(world, device))
             asking = _Beside(lambda: self._ask(INIT, {"init_info": init}))
-            self._wait(lambda: joining.done and asking.done, joining, asking)
+            self._wait("it did not join", joining, asking)
             self._ask(START)
             taking = _Beside(lambda: self._ask(UPDATE, {"update_info": self._about(weights.items())}))
             for x in weights.values():
                 sent = whole(x).detach().to(DTYPES[self.dtype]).contiguous()
-                self._wait(group.broadcast(sent), taking)
-            self._wait(lambda: taking.done, taking)
+                self._wait("it did not take all weights", _Beside(partial(group.broadcast, sent)), unless=taking)
+            self._wait("it did not take all weights", taking)
             self._ask(FINISH)
             self._ask(END)
         finally:
-            group.close()
+            _closed(group)
 
     def _by_ipc(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device) -> None:
         self._ask(INIT, {"init_info": {"packed": False}})
         self._ask(START)
         for piece in _pieces(weights):
-            # Copies, which stay until the server has its own: a handle keeps its storage from ever being freed.
+            # Copies, which stay until the server has its own; those of the weights themselves could never be freed.
             kept = [whole(x).detach().to(DTYPES[self.dtype], copy=True).contiguous() for _, x in piece]
             self._ask(UPDATE, {"update_info": {**self._about(piece), "ipc_handles_pickled": _handles(kept)}})
             del kept
-            if device.type == "cuda":
-                torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
-                torch.cuda.empty_cache()
         self._ask(FINISH)
         self._ask(END)
+        if device.type == "cuda":
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+            torch.cuda.empty_cache()
 
     def _about(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
         names, shapes = zip(*((name, list(x.shape)) for name, x in weights), strict=True)
@@ -186,32 +190,44 @@ class Transfer:
     def _ask(self, route: str, body: Any = None) -> Any:
         return asked(self.url, route, None if route == SIZE else body or {}, self.seconds)
 
-    def _wait(self, arrived: Callable[[], bool], *beside: _Beside) -> None:
-        """Wait until ``arrived``. Raises the error of what runs beside, and ShortageError after the deadline."""
+    def _wait(self, late: str, *works: _Beside, unless: _Beside | None = None) -> None:
+        """Wait until all of these have ended. Raises their error, that of ``unless``, or, after the deadline,
+        ShortageError in the words of ``late``."""
         end = time.monotonic() + self.seconds
-        while not arrived():
-            for one in beside:
-                if one.failed is not None:
-                    raise one.failed
+        while not all(one.ended.wait(_PAUSE) for one in works):
+            if unless is not None and unless.failed is not None:
+                raise unless.failed
+            if failed := next((one.failed for one in works if one.failed is not None), None):
+                raise failed
             if time.monotonic() > end:
-                raise ShortageError(f"it did not take all weights within {self.seconds:g} s")
-            time.sleep(_PAUSE)
+                raise ShortageError(f"{late} within {self.seconds:g} s")
+        if failed := next((one.failed for one in works if one.failed is not None), None):
+            raise failed
 
 
 class _Beside:
     """Work in a thread that nobody waits for: it may hang in a library that takes no interrupt."""
 
     def __init__(self, work: Callable[[], object]) -> None:
-        self.done, self._work = False, work
+        self.ended, self._work = threading.Event(), work
         self.failed: Exception | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._work()
-            self.done = True
         except Exception as error:  # noqa: BLE001 (raised by who waits)
             self.failed = error
+        self.ended.set()
+
+
+def _closed(group: Nccl) -> None:
+    """Leave the group, and warn if that fails or takes too long: what was sent has arrived, or another error is
+    raised."""
+    closing = _Beside(group.close)
+    if not closing.ended.wait(_LEAVES) or closing.failed is not None:
+        said = f" ({one_line(closing.failed)})" * (closing.failed is not None)
+        logging.getLogger(__name__).warning("a NCCL communicator was not closed%s", said)
 
 
 def _pieces(weights: Mapping[str, Tensor]) -> Iterator[list[tuple[str, Tensor]]]:

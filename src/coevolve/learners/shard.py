@@ -195,16 +195,22 @@ class Shard(LocalLearner):
         """Have ``send`` send the full weights from the parts of all ranks; the first rank sends. If it fails, every
         rank raises its error, so that none is lost."""
         weights = checkpoint_tensors(self.models[0])
-        order, failed = iter(weights.values()), list[Exception | None]([None])
+        order, failed, gathering = iter(weights.values()), list[Exception | None]([None]), False
 
         def gathered(x: Tensor) -> Tensor:
+            nonlocal gathering
+            gathering = True
             assert next(order) is x, "all ranks gather in one order"
-            return _full(x)
+            found = _full(x)
+            gathering = False
+            return found
 
         if not self.number:
             try:
                 send(weights, gathered)
-            except Exception as error:  # noqa: BLE001 (raised below)
+            except Exception as error:
+                if gathering:  # the others are in another place; they are ended
+                    raise
                 failed = [error]
         for x in order:  # the others wait for it
             _full(x)

@@ -305,9 +305,6 @@ class Share:
 
 _ENDED = "the worker processes were ended"
 
-_FITS = 1 << 15
-"""Bytes that a connection takes even if nobody reads."""
-
 _LOOK, _LOOKS = 10.0, 60
 """Seconds between two looks at a process that does not answer, and after how many of them without any processor time in
 between it is given up. Time in which this process did not run either (a laptop that sleeps) does not count."""
@@ -410,30 +407,25 @@ class Worker:
         )
 
 
-class _Sending:
-    """A message on its way; a large one is sent by a thread, as a process that stands still would never take it."""
+class _Sending(threading.Thread):
+    """A message on its way, by a thread: a process that stands still would never take a large one."""
 
     def __init__(self, connection: Connection, message: bytes) -> None:
+        super().__init__(daemon=True)
         self.connection, self.message = connection, message
         self.failed: OSError | None = None
-        self.thread: threading.Thread | None = None
-        if len(message) <= _FITS:
-            self._send()
-        else:
-            self.thread = threading.Thread(target=self._send, daemon=True)
-            self.thread.start()
+        self.start()
 
-    def over(self, seconds: float) -> bool:
-        """Return whether the message is sent, or failed, after at most these seconds."""
-        if self.thread is not None:
-            self.thread.join(seconds)
-        return self.thread is None or not self.thread.is_alive()
-
-    def _send(self) -> None:
+    def run(self) -> None:
         try:
             self.connection.send_bytes(self.message)
         except OSError as error:
             self.failed = error
+
+    def over(self, seconds: float) -> bool:
+        """Return whether the message is sent, or failed, after at most these seconds."""
+        self.join(seconds)
+        return not self.is_alive()
 
 
 @contextmanager
