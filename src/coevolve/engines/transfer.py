@@ -73,7 +73,8 @@ class Nccl:
 
         with _told(), torch.cuda.device(device):
             self._joined = Communicator.init(world, 0, self._id)
-            self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # of its own: one that hangs holds up nothing else
+            # A stream of its own: one that hangs holds up nothing else.
+            self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             one = torch.zeros(1, device=device)
             self._stream.wait_stream(torch.cuda.current_stream())
             self._joined.allreduce(one, one, SUM, stream=self._stream.cuda_stream)
