@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
@@ -25,6 +26,8 @@ from coevolve.engines import ENGINES
 from coevolve.learners import LEARNERS
 from coevolve.models.spec import LoraSpec, PolicySpec, RecipePolicy
 from coevolve.plays import PLAYS
+from coevolve.pretrain.corpus import SOURCES
+from coevolve.pretrain.recipe import CausalLMRecipe, ClassifierRecipe, Common
 from coevolve.recipe import schema
 from coevolve.recipe.schema import Recipe
 from coevolve.rewards.sandbox import Sandbox
@@ -81,7 +84,7 @@ _MANY = 4
 
 _NEEDED = inspect.Parameter.empty
 
-_TYPES = {"engine": "component or null", "agents": "component"}
+_TYPES = {"engine": "component or null", "agents": "component", "sources": "list of mappings"}
 """Types that signatures do not say."""
 
 _LEFT_OUT = {"output_dir": "runs/RECIPE-SEED"}
@@ -107,6 +110,7 @@ _WORDS = {
     "Kind": "text",
     "Source": "text or list of mappings",
     "Any": "anything",
+    "Precision": "float32 or bfloat16",
     "Bounds": "pair (whole number, whole number or null)",
     "Name": "text",
     "Scoring": "ours, paper",
@@ -126,7 +130,8 @@ _WORDS = {
 
 def page() -> str:
     """Return the page's text."""
-    return "\n".join([_HEAD, *_fixed(), *(line for heading in _GROUPS for line in _group(heading))]).rstrip() + "\n"
+    groups = (line for heading in _GROUPS for line in _group(heading))
+    return "\n".join([_HEAD, *_fixed(), *groups, *_pretraining()]).rstrip() + "\n"
 
 
 def _fixed() -> Iterator[str]:
@@ -144,6 +149,25 @@ def _fixed() -> Iterator[str]:
     ):
         yield f"\n## {heading}\n\n{text}\n"
         yield from _table([(one.name, one.type, _default_of(one)) for one in dataclasses.fields(made)])
+
+
+def _pretraining() -> Iterator[str]:
+    yield "## Pre-training: `coevolve pretrain`\n"
+    yield "A recipe that makes a model instead of training a team; `coevolve recipes show pretrain-sums` prints one.\n"
+    yield f"{_prose(Common)}\n"
+    yield from _table(_fields(Common))
+    for kind, made in (("causal_lm", CausalLMRecipe), ("classifier", ClassifierRecipe)):
+        yield f"### kind: {kind}\n\n{_prose(made)}\n"
+        yield from _table([row for row in _fields(made) if row[0] not in {"kind", *Common.model_fields}])
+    yield f"Names of sources: {', '.join(f'`{name}`' for name in SOURCES)}.\n"
+
+
+def _fields(made: type[BaseModel]) -> list[tuple[str, Any, Any]]:
+    hints = {key: hint for one in reversed(made.__mro__) for key, hint in inspect.get_annotations(one).items()}
+    return [
+        (key, hints[key], _LEFT_OUT.get(key, _NEEDED if field.is_required() else field.default))
+        for key, field in made.model_fields.items()
+    ]
 
 
 def _said_of_fields() -> dict[str, str]:
@@ -209,7 +233,7 @@ def _type(hint: Any) -> str:
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     text = re.sub(r"Literal\[([^]]*)\]", lambda found: re.sub(r"[\'\"]", "", found[1]), text)
     text = re.sub(r"\w+(\.\w+)+", lambda found: found[0].rpartition(".")[2], text)
-    text = re.sub(r"Annotated\[(.*\]), \w+\(.*?\)\]", r"\1", text)
+    text = re.sub(r"Annotated\[(.*?), \w+\(.*?\)\]", r"\1", text)
     text = re.sub(r" \| (Feedback|Done|Callable\[(\[\]|\.\.\.), \w+\])", "", text)
     text = re.sub(r"dict\[[^]]*\]", "mapping", text).replace("Sequence[", "list[")
     text = re.sub(r"\b(" + "|".join(_WORDS) + r")\b", lambda found: _WORDS[found[1]], text)

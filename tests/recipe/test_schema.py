@@ -426,3 +426,25 @@ def test_an_algorithm_that_is_none_is_told(recipe, tmp_path):
 
 def test_a_guess_does_not_look_at_capitals():
     assert did_you_mean("GRPO", ["grpo", "cory"]) == "; did you mean 'grpo'?"
+
+
+@pytest.mark.parametrize(
+    ("bob", "engine", "match"),
+    [
+        (
+            "{model: coevolve-tiny}",
+            "{name: vllm}",
+            "policy 'ann' has full weights, of which a server holds one set; give",
+        ),
+        ("{model: coevolve-sums}", "{name: sglang, url: h}", "has coevolve-tiny, coevolve-sums; .*: policies.X.engine"),
+    ],
+)
+def test_a_team_that_one_server_cannot_hold_is_refused_before_anything_is_loaded(recipe, bob, engine, match):
+    rest = "task: sentiment\nplay: chain\nroles: {{a: ann, b: bob}}\nalgorithm: cory\n"
+    team = rest + "policies: {{ann: {}, bob: {}}}\nengine: {}\n"
+    with pytest.raises(ValueError, match=match):
+        parts(load_recipe(recipe(team.format("coevolve-tiny", bob, engine))))
+    parts(load_recipe(recipe(team.format("coevolve-tiny", bob.replace("}", ", engine: vllm}"), engine))))
+    parts(load_recipe(recipe(team.format("coevolve-tiny", bob, "local"))))
+    adapter = "{model: coevolve-tiny, weights: lora}"
+    parts(load_recipe(recipe(team.format(adapter, adapter, engine))))

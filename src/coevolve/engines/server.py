@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from coevolve import defaults
+from coevolve.engines import check_one_server
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
@@ -530,12 +531,7 @@ class _Flight:
 
 def _check_team(routes: Routes, team: Sequence[Published]) -> None:
     """Raise ValueError if one server of this kind cannot hold the team, or gives no log-probabilities to learn from."""
-    own = "give each a server: policies.X.engine"
-    if len(distinct := dict.fromkeys(new.spec.model for new in team)) > 1:
-        raise ValueError(f"one server has one base, and this team has {', '.join(distinct)}; {own}")
-    full = [new.name for new in team if new.spec.weights == "full"]
-    if routes.scores and full and len(team) > 1:
-        raise ValueError(f"policy {full[0]!r} has full weights, of which a server holds one set; {own}")
+    check_one_server({new.name: new.spec for new in team}, takes=routes.scores)
     if not routes.scores and (taught := [new for new in team if new.version and new.spec.weights != "frozen"]):
         raise ValueError(
             f"policy {taught[0].name!r}: {routes.name} gives no log-probabilities and takes no weights, so "

@@ -1,5 +1,7 @@
 """The schema of a pre-training recipe: two kinds, strict keys."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -23,39 +25,50 @@ class _Strict(BaseModel):
 
 
 class Source(_Strict):
-    """One source of the mix. repeat: the number of copies; those of a file are the same, those of a generated source
-    are drawn anew."""
+    """One source of the mix."""
 
     name: str
     repeat: Count = 1
 
 
-class _Common(_Strict):
-    output_dir: Folder | None = None  # default: runs/<recipe>-<seed>
+class Common(_Strict):
+    """The keys that both kinds have.
+
+    steps: of training, each on batch_size sequences of sequence_length (from 16) tokens. dtype: of the computation;
+    weights and optimizer are float32. save_dtype: of the saved weights. learning_rate: after warmup_steps of linear
+    warm-up; a cosine then takes it down to a twentieth. checkpoint_every, log_every: in steps. vocab_size (from 300):
+    of the tokenizer that is trained with the model; bytes and special tokens take the first 259. architecture:
+    ``model_type`` and keys of that transformers config.
+    """
+
+    output_dir: Folder | None = None  # `folder_of`
     seed: CountFromZero = 0
     steps: Count
     threads: Count = 1
-    dtype: Precision = "float32"  # of the computation; weights and optimiser are float32
+    dtype: Precision = "float32"
     save_dtype: Precision = "float32"
     learning_rate: Positive
     warmup_steps: Count = 50
     weight_decay: NotNegative = 0.1
-    batch_size: Count  # sequences
-    sequence_length: Annotated[Count, Field(ge=16)] = 256  # tokens
-    checkpoint_every: Count = 200  # steps
-    log_every: Count = 20  # steps
-    vocab_size: Annotated[Count, Field(ge=300)]  # bytes and special tokens take the first 259
-    architecture: dict[str, Any]  # `model_type` and keys of that transformers config
+    batch_size: Count
+    sequence_length: Annotated[Count, Field(ge=16)] = 256
+    checkpoint_every: Count = 200
+    log_every: Count = 20
+    vocab_size: Annotated[Count, Field(ge=300)]
+    architecture: dict[str, Any]
 
 
-class CausalLMRecipe(_Common):
-    """A language model trained on packed sequences of the mixed sources."""
+class CausalLMRecipe(Common):
+    """A language model trained on packed sequences of the mixed sources.
+
+    sources: a list of ``{name: ..., repeat: ...}``; repeat is the number of copies (1 if left out): those of a file are
+    the same, those of a generated source are drawn anew."""
 
     kind: Literal["causal_lm"]
     sources: list[Source] = Field(min_length=1)
 
 
-class ClassifierRecipe(_Common):
+class ClassifierRecipe(Common):
     """A two-label sequence classifier trained on labelled reviews; half of its batches are crops of 8-40 tokens."""
 
     kind: Literal["classifier"]

@@ -27,7 +27,7 @@ from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.checks import ALL_FROZEN, GREEDY, check_engine, check_idle
-from coevolve.engines import ENGINES, FOR_FROZEN
+from coevolve.engines import ENGINES, FOR_FROZEN, SERVERS, check_one_server
 from coevolve.faults import blame
 from coevolve.files import cut, shown
 from coevolve.interfaces import Engine, Learner, Task
@@ -282,7 +282,10 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
     """Return a function that builds the engine: one, or a routed engine where policies have engines of their own.
 
     Policies with the same engine settings and model share one engine, but not policies with full weights, of which a
-    server holds one set."""
+    server holds one set. All others share the recipe's engine."""
+    if recipe.engine is not None and (kind := recipe.engine["name"]) in SERVERS:
+        shared = {name: spec for name, spec in recipe.policies.items() if spec.engine is None}
+        check_one_server(shared, takes=kind not in FOR_FROZEN)
     others = resolve(recipe.engine, ENGINES, "engine", partial(_places, ENGINES)) if recipe.engine is not None else None
     makers: dict[str, Callable[[], Engine]] = {}
     whose: dict[PolicyName, str] = {}
