@@ -27,7 +27,7 @@ from coevolve.runs.lock import alone
 from coevolve.runs.trained import checkpoint_of
 from coevolve.sweep import plan, pool, sweep
 from coevolve.sweep.grid import grid, values
-from coevolve.sweep.show import newest, progress, table
+from coevolve.sweep.show import last_metrics, progress, table
 from coevolve.sweep.slots import Slot, slots, visible
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
@@ -307,12 +307,12 @@ def test_the_table_has_a_row_per_group(tmp_path):
 
 
 def test_the_newest_line_of_metrics_is_read_alone(tmp_path):
-    assert newest(tmp_path) is None
+    assert last_metrics(tmp_path) is None
     file = tmp_path / "metrics.jsonl"
     file.write_text("")
-    assert newest(tmp_path) is None
+    assert last_metrics(tmp_path) is None
     file.write_text("no json\n" + json.dumps({"step": 0, "long": "x" * 70_000}) + '\n{"step": 1, "reward": 2}\n{"st')
-    assert newest(tmp_path) == {"step": 1, "reward": 2}
+    assert last_metrics(tmp_path) == {"step": 1, "reward": 2}
 
 
 @pytest.mark.parametrize("broken", [b"\0\0\0\0\n", b'{"step": 1, "rew\n', b"\xff\xfe\n"])
@@ -325,7 +325,7 @@ def test_a_last_line_that_a_power_cut_broke_stops_no_sweep(broken, tmp_path, mon
     with pytest.raises(ChildProcessError):  # which leaves the run's recipe
         sweep(QUICKSTART, words, output=tmp_path)
     (run / "metrics.jsonl").write_bytes(broken)
-    assert newest(run) is None
+    assert last_metrics(run) is None
     assert f"{run.name}: new" in plan(QUICKSTART, words, output=tmp_path)
     monkeypatch.undo()
     assert sweep(QUICKSTART, words, output=tmp_path) == [run]

@@ -184,7 +184,7 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
             given.check_objective(algorithm.objective)
 
 
-def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
+def check_returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
     """Return what a learner returned from a call. Raises ValueError if it is not of this type."""
     if not isinstance(found, kind):
         whose = f"policy {learner.name!r}: the learner {type(learner).__name__}"

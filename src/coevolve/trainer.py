@@ -27,7 +27,7 @@ from coevolve.models.spec import PolicySpec
 from coevolve.progress import Listener, progress
 from coevolve.rollout import Stage, pay, rollout
 from coevolve.runs import checkpoint
-from coevolve.runs.callbacks import Arguments, Told, check_callbacks
+from coevolve.runs.callbacks import Arguments, CallbackHandler, check_callbacks
 from coevolve.runs.folder import RunDir
 from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
@@ -202,7 +202,7 @@ class Trainer:
             self.begun = i
             policy = self.policies[name]
             found = policy.update(lesson.batches[name], targets[name], objective, i)
-            return checks.returned(policy, "update", found, Mapping, "a mapping of metrics, {} for none")
+            return checks.check_returned(policy, "update", found, Mapping, "a mapping of metrics, {} for none")
 
         if follow is None:
             return self._side_by_side(list(targets), update), state
@@ -240,7 +240,7 @@ class Trainer:
     def _described(self, name: PolicyName, batch: Batch) -> Batch:
         """Return the batch as its policy describes it (``Learner.describe``)."""
         policy = self.policies[name]
-        found = checks.returned(policy, "describe", policy.describe(batch), Batch, "the batch, or a changed copy")
+        found = checks.check_returned(policy, "describe", policy.describe(batch), Batch, "the batch, or a changed copy")
         return found.replace(logp_old_BT=policy.logps(batch)) if self.algorithm.logp_old else found  # type: ignore[attr-defined]
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
@@ -320,7 +320,7 @@ class Trainer:
                     self.publish([name for name, its in self.versions.items() if its == version], version)
             run = place
             run.begin(identity, self.seed, self.computing(), self.settings(), fresh=start == 0)
-            tell = Told((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
+            tell = CallbackHandler((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
             tell("on_train_begin")
             if start == 0:
                 noise.seed_everything(self.seed)
@@ -460,7 +460,7 @@ def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence
 
 
 def _tell_of(
-    line: dict[str, Any], listeners: Sequence[Listener], tell: Told, save: Callable[[], object] | None
+    line: dict[str, Any], listeners: Sequence[Listener], tell: CallbackHandler, save: Callable[[], object] | None
 ) -> None:
     """Call the listeners and callbacks of a finished step. save: writes the checkpoint that is due; called here only if
     one of them fails, so that it is not lost. Else it is saved after them, with the changes that they make."""

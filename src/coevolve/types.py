@@ -220,8 +220,8 @@ class Episode:
 class Say:
     """A request for one turn: a prompt as token ids. ``key`` (64 bit) alone determines the random numbers.
 
-    told: a callback that is given each token id as it is sampled, by engines that sample token by token in this process
-    (the local one); other engines never call it. The sampled tokens do not depend on it.
+    on_token: a callback that is given each token id as it is sampled, by engines that sample token by token in this
+    process (the local one); other engines never call it. The sampled tokens do not depend on it.
     """
 
     role: Role
@@ -232,7 +232,12 @@ class Say:
     prompt_ids: Sequence[int]
     sampling: Sampling
     key: int
-    told: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    on_token: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def where(self) -> str:
+        """Whose turn it is, for errors."""
+        return f"role {self.role!r}, policy {self.policy!r}, problem {self.problem.id!r}"
 
     def answered(
         self,

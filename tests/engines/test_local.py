@@ -119,7 +119,7 @@ def test_who_is_told_of_tokens_hears_those_of_the_turn(build_policy: Build) -> N
     policy.eos = frozenset(range(0, TOKENS, 5))
     engine, says = LocalEngine({"a": policy}), make_says(ragged(11, seed=5) * 2, Sampling(16))
     heard: list[list[int]] = [[] for _ in says]
-    listened = [replace(say, told=heard[i].append) if i % 3 else say for i, say in enumerate(says)]
+    listened = [replace(say, on_token=heard[i].append) if i % 3 else say for i, say in enumerate(says)]
     turns = engine.generate({"a": listened})["a"]
     assert [t.action_ids for t in turns] == [t.action_ids for t in engine.generate({"a": says})["a"]]
     assert heard == [list(turn.action_ids) if i % 3 else [] for i, turn in enumerate(turns)]

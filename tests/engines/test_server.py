@@ -727,7 +727,7 @@ def test_a_turns_deadline_does_not_count_its_wait_behind_others(
     served: Serve, build_policy: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is short while another turn is sampled."""
-    monkeypatch.setattr(server, "AT_ONCE", 1)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
     engine, inbox, heard = served(), SimpleQueue[Callable[[], None]](), list[Turn]()
     engine.publish([build_policy(**LORA).published(0)])
 

@@ -193,7 +193,7 @@ def test_a_setting_that_one_recipe_leaves_to_the_play_is_no_other_play(tmp_path)
         written(tmp_path / name, 0, PAIR, ROUNDS, **pay)
         settled = recipe(0, play={"name": "rounds", "n": 2, **said}, batch_size=8)
         (tmp_path / name / "recipe.yaml").write_text(json.dumps(settled))
-        (tmp_path / name / "environment.json").write_text(json.dumps({"settings": {"play": settings}}))
+        (tmp_path / name / "environment.json").write_text(json.dumps({"step": 0, "settings": {"play": settings}}))
     one, same, other = (Group(run.name, [run]) for run in find([tmp_path]))
     assert compared([one, same]) == ALL_TURNS
     assert compared([one, other]) is None

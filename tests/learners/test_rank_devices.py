@@ -100,7 +100,7 @@ def test_what_was_written_on_another_machine_is_told(tmp_path: Path) -> None:
 
 
 def test_ranks_have_the_deadline_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded, "Here", lambda *given: given)
+    monkeypatch.setattr(sharded, "SpawnedRanks", lambda *given: given)
     monkeypatch.setattr(sharded, "ShardedLearner", lambda name, spec, start, **how: start(name))
     made = fsdp("ann", PolicySpec("m", device="cpu"), False, False, 1, 0, ranks=2, deadline=7.0)
     assert made == ("ann", 2, "cpu", 7.0)
@@ -109,5 +109,5 @@ def test_ranks_have_the_deadline_of_the_recipe(monkeypatch: pytest.MonkeyPatch) 
 def test_the_kind_of_ranks_needs_no_card_of_that_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(sharded, "Launched", lambda *given: given)
+    monkeypatch.setattr(sharded, "TorchrunRanks", lambda *given: given)
     assert sharded.starter("cuda:4", 4, "torchrun", True, 9.0)("ann") == ("ann", 4, "cuda", 9.0)

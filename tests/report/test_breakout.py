@@ -49,7 +49,7 @@ def run_of(folder, text):
     for name in ("episodes", "samples"):
         (folder / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
     (folder / "recipe.yaml").write_text(json.dumps({"task": {"name": text}, "note": text}))
-    (folder / "environment.json").write_text(json.dumps({text: text}))
+    (folder / "environment.json").write_text(json.dumps({"step": 0, text: text}))
     return folder
 
 

@@ -53,22 +53,11 @@ def test_a_start_that_left_nothing_is_nobodys_past(tmp_path):
         add_start(tmp_path, start(8), fresh=False)
     assert lasting(starts(tmp_path)) == [start(), start(4), start(8)]
     assert lasting([start(), start(4, processor="new"), start(2)]) == [start(), start(2)]  # a checkpoint was damaged
-    assert lasting([{"seed": 1}, {"seed": 1}]) == [{"seed": 1}] * 2  # of before steps were told
-
-
-def test_files_of_before_are_read(tmp_path):
-    """They do not say the processor, so nothing is known to differ."""
-    old = {"python": "3.12", "versions": {"torch": "2.9"}, "compute": {"threads": 1}}
-    (tmp_path / FILE).write_text(json.dumps({**old, "resumed": [old]}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        add_start(tmp_path, start(6), fresh=False)
-    assert starts(tmp_path) == [old, old, start(6)]
     assert starts(tmp_path / "elsewhere") == []
 
 
 def test_a_start_that_is_none_is_named(tmp_path):
-    (tmp_path / FILE).write_text(json.dumps({"resumed": [{"versions": 3}]}))
+    (tmp_path / FILE).write_text(json.dumps({"step": 0, "resumed": [{"step": 0, "versions": 3}]}))
     with pytest.raises(ValueError, match=rf"{FILE}: resumed\.0\.versions"):
         starts(tmp_path)
 

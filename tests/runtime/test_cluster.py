@@ -76,7 +76,7 @@ def ranks(two_nodes: Any) -> Iterator[Callable[..., Ranks]]:
     started: list[Ranks] = []
 
     def start(name: str, count: int = 2, seconds: float = 60.0) -> Ranks:
-        started.append(cluster.Placed(name, count, "cpu", seconds, two_nodes.address))
+        started.append(cluster.RayRanks(name, count, "cpu", seconds, two_nodes.address))
         started[-1].start(Share)
         return started[-1]
 

@@ -82,7 +82,7 @@ def test_start_weights_are_told_apart_by_where_a_model_lies_from_here(here, micr
 @pytest.mark.slow
 def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     there = killed_at_a_checkpoint(here)
-    file = results.place(here / "results", "toys", 0, processor())
+    file = results.result_file(here / "results", "toys", 0, processor())
     assert not file.exists()
     with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
         pass
@@ -111,7 +111,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     settings = read(Path("claims.yaml")).settings("toys")
     first = results.load(file, here / "results", settings)
     there = here / run.RUNS / "again" / "results"
-    second = results.load(results.place(there, "toys", 0, processor()), there, settings)
+    second = results.load(results.result_file(there, "toys", 0, processor()), there, settings)
     assert results.differences(first, second) == ["curves.reward.3"]
 
 
@@ -119,12 +119,12 @@ def kept_by_hand(here, **changes):
     """A result of the arm ``toys`` that nobody ran."""
     recipe = read(here / "claims.yaml").recipe("toys", 0, run.RUNS)
     made = results.Result(
-        arm="toys", seed=0, recipe=results.said(recipe), evaluated=results.Evaluated(), problems=4, versions={},
-        commit="", curves={"reward": [1.0]},
+        arm="toys", seed=0, recipe=results.shared_settings(recipe), evaluated=results.Evaluated(), problems=4,
+        versions={}, commit="", curves={"reward": [1.0]},
         machine=results.Machine(processor="a far one", compute=(), threads=1), rows=[],
         took={"training": 7000.0, "evaluation": 200.0, "finished": ""},
     ).model_copy(update=changes)  # fmt: skip
-    file = results.place(here / "results", "toys", made.seed, made.machine.processor)
+    file = results.result_file(here / "results", "toys", made.seed, made.machine.processor)
     results.write(made, file)
     return file
 
@@ -246,14 +246,14 @@ def test_a_start_that_left_no_numbers_and_another_release_of_ours_are_no_hindran
     ours = {**HERE["versions"], "coevolve": "0.0.1"}
     job = begun(here, HERE | {"versions": ours}, HERE | {"step": 5, "processor": "a far one"}, HERE | {"step": 5})
     assert run._left([job]) == [job.recipe]
-    made = results.made("toys", job.recipe, results.Evaluated(), {"problems": 4, "rows": []}, 1.0)
+    made = results.result_of("toys", job.recipe, results.Evaluated(), {"problems": 4, "rows": []}, 1.0)
     assert (made.machine.processor, made.commit) == (processor(), HERE["git_commit"])
 
 
 def test_a_result_keeps_the_rows_of_sampled_decoding_alone(here):
     row = {"weights": "trained", "setting": "team", "role": "pioneer", "policy": "ann"}
     rows = [row | {"decoding": "greedy", "reward": 1.0}, row | {"decoding": "sampled", "reward": 0.5}]
-    made = results.made("toys", begun(here, HERE).recipe, results.Evaluated(), {"problems": 4, "rows": rows}, 1.0)
+    made = results.result_of("toys", begun(here, HERE).recipe, results.Evaluated(), {"problems": 4, "rows": rows}, 1.0)
     assert made.rows == [row | {"reward": 0.5}]
 
 
@@ -491,7 +491,7 @@ def test_a_chain_of_pairs_stays_with_one_set_of_versions(here):
 
 def test_a_result_names_no_folder_of_its_machine(here):
     (here / "more.yaml").write_text("kind: causal_lm\n")
-    kept = results.said(load_recipe("toy.yaml", ["policies.ann.model=more.yaml"]))
+    kept = results.shared_settings(load_recipe("toy.yaml", ["policies.ann.model=more.yaml"]))
     assert kept["policies"]["ann"]["model"] == "more.yaml"
     assert str(here) not in json.dumps(kept["policies"])
 
@@ -605,7 +605,7 @@ def test_long_curves_are_thinned():
 def test_the_same_settings_by_other_means(here):
     one = load_recipe("toy.yaml", ["seed=1", "output_dir=x"])
     two = load_recipe("toy.yaml", ["seed=2", "save_every=7", "threads=2"])
-    assert results.said(one) == results.said(two)
-    assert results._differs(results.said(one), results.said(load_recipe("toy.yaml", ["steps=5"]))) == (
-        "steps is 30 there and 5 here"
-    )
+    assert results.shared_settings(one) == results.shared_settings(two)
+    assert results._differs(
+        results.shared_settings(one), results.shared_settings(load_recipe("toy.yaml", ["steps=5"]))
+    ) == ("steps is 30 there and 5 here")

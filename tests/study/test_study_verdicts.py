@@ -8,7 +8,7 @@ import pytest
 from made_up import HERE, everywhere, pairs, result, row, study
 
 from coevolve.report.findings.statistics import Estimate, estimate, holm
-from coevolve.study.results import Evaluated, of_any
+from coevolve.study.results import Evaluated, one_per_seed
 from coevolve.study.verdicts import decide, holds, judge
 
 
@@ -258,12 +258,12 @@ def test_a_pair_that_one_processor_refuses_may_be_of_another():
 def test_of_several_processors_each_seed_is_of_the_one_that_made_most():
     found, there = pairs([0.1] * 3), pairs([0.2] * 2, machine=FAR)
     later = {arm: {seed + 2: one for seed, one in seeds.items()} for arm, seeds in there.items()}
-    one = of_any(everywhere(found) | {"z, far": later})["a"]
+    one = one_per_seed(everywhere(found) | {"z, far": later})["a"]
     assert one == found["a"] | {3: later["a"][3]}
-    assert of_any(everywhere(found) | {"z, far": later}, first="z, far")["a"] == found["a"] | later["a"]
-    assert of_any(everywhere(found) | {"z, far": there}) == found
-    assert of_any({"a, near": there} | everywhere(found)) == found
-    assert of_any({}) == {}
+    assert one_per_seed(everywhere(found) | {"z, far": later}, first="z, far")["a"] == found["a"] | later["a"]
+    assert one_per_seed(everywhere(found) | {"z, far": there}) == found
+    assert one_per_seed({"a, near": there} | everywhere(found)) == found
+    assert one_per_seed({}) == {}
 
 
 def curves(a, b):

@@ -118,7 +118,7 @@ def test_what_is_told_is_what_is_sampled_and_characters_are_whole(team: tuple[Te
     """Of several turns side by side too, some of which end before others: as without anybody who listens."""
     heard: list[Any] = []
     queries = ["The soup", "Das Café überraschte 日本語 😀😀", QUERY]
-    found = team[0].play_many(queries, seed=5, temperature=1.5, told=heard.append)
+    found = team[0].play_many(queries, seed=5, temperature=1.5, on_piece=heard.append)
     assert [[turn.text for turn in one.turns] for one in found] == [
         [turn.text for turn in one.turns] for one in team[0].play_many(queries, seed=5, temperature=1.5)
     ]

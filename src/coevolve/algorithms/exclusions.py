@@ -9,7 +9,7 @@ from coevolve.algorithms.baselines import WITHOUT_PEERS
 from coevolve.settings import check_unused
 
 
-def paid(s: Mapping[str, Any]) -> bool:
+def kl_in_reward(s: Mapping[str, Any]) -> bool:
     """Return whether the KL is subtracted from the return, not a term of the loss."""
     return bool(s["kl"] == "reward")
 
@@ -24,7 +24,7 @@ def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
     if s["drop_flat"] and s["baseline"] in (*WITHOUT_PEERS, "shrunk"):
         raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
                          "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
-    if s["drop_flat"] and s["beta"] > 0 and paid(s):
+    if s["drop_flat"] and s["beta"] > 0 and kl_in_reward(s):
         raise ValueError("algorithm: drop_flat leaves groups of equal returns out, and with kl: reward their "
                          "KL too; set kl: loss and no k1, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
@@ -49,7 +49,7 @@ def uncentred(std: str, baseline: str) -> str:
 def unweighed(s: Mapping[str, Any]) -> str:
     """Return a caution if the KL of ``group_relative``'s settings is divided by a spread that is its own where rewards
     are equal, else an empty text."""
-    if s["beta"] == 0 or not paid(s) or s["std"] not in ("group", "agent"):
+    if s["beta"] == 0 or not kl_in_reward(s) or s["std"] not in ("group", "agent"):
         return ""
     return (
         f"std: {s['std']} divides returns less their KL by how far they are apart, so where rewards are equal the KL "
@@ -60,9 +60,11 @@ def unweighed(s: Mapping[str, Any]) -> str:
 def unfelt(s: Mapping[str, Any]) -> str:
     """Return a caution if the KL of ``group_relative``'s settings has no gradient, or hardly one near the start model,
     else an empty text."""
-    if s["beta"] == 0 or paid(s) == (s["estimator"] == "k1"):  # k1 has its gradient as a reward, the others in the loss
+    if s["beta"] == 0 or kl_in_reward(s) == (
+        s["estimator"] == "k1"
+    ):  # k1 has its gradient as a reward, the others in the loss
         return ""
-    if not paid(s):
+    if not kl_in_reward(s):
         return (
             "estimator: k1 in the loss does not hold a policy to its start: of a policy's own samples the mean of its "
             "gradient is 0, and only noise is left; set estimator: k2, or kl: reward"

@@ -26,7 +26,7 @@ from coevolve.algorithms.baselines import (
     with_peers,
     within_roles,
 )
-from coevolve.algorithms.exclusions import check_left_out, paid, uncentred, unfelt, unweighed
+from coevolve.algorithms.exclusions import check_left_out, kl_in_reward, uncentred, unfelt, unweighed
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -94,7 +94,7 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     check_left_out(group_relative, s)
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
         raise ValueError(f"algorithm: ratio {s['ratio']} is of a clipped ratio; set clip, too")
-    if paid(s) and _whole(s):
+    if kl_in_reward(s) and _exact_kl(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
     return Algorithm(
@@ -109,14 +109,14 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     )
 
 
-def _whole(s: Mapping[str, Any]) -> bool:
+def _exact_kl(s: Mapping[str, Any]) -> bool:
     """Return whether there is a KL over the whole vocabulary."""
     return s["beta"] > 0 and s["estimator"] not in ESTIMATORS
 
 
 def _advantage(s: Mapping[str, Any]) -> Advantage:
     """Return the advantage: credit, less a KL in the reward, less the baseline, divided by the scale."""
-    penalty = ESTIMATORS.get(s["estimator"]) if paid(s) else None
+    penalty = ESTIMATORS.get(s["estimator"]) if kl_in_reward(s) else None
     baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
     rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
     rule = where_it_differs(rule, LOSS_AGGREGATIONS[s["loss_aggregation"]]) if s["drop_flat"] else rule
@@ -153,9 +153,9 @@ def _objective(s: Mapping[str, Any]) -> Objective:
     """Return the objective: the plain or clipped loss, plus entropy and a KL in the loss if asked for."""
     loss = with_mismatch(policy_gradient(s["clip"], RATIOS[s["ratio"]]), BOUNDS[s["mismatch"]])
     loss = with_entropy(loss, s["entropy"])
-    if _whole(s):
+    if _exact_kl(s):
         loss = with_full_kl(loss)
-    elif s["beta"] > 0 and not paid(s):
+    elif s["beta"] > 0 and not kl_in_reward(s):
         loss = with_kl(loss, ESTIMATORS[s["estimator"]])
     weights = LOSS_AGGREGATIONS[s["loss_aggregation"]]
-    return Objective(loss, weights, s["epochs"], s["minibatch"], kl=_whole(s))
+    return Objective(loss, weights, s["epochs"], s["minibatch"], kl=_exact_kl(s))

@@ -104,12 +104,12 @@ def _list(book: Book, claims: list[str]) -> None:
 
     from coevolve.console import WIDE, console
     from coevolve.study.page import cost, state
-    from coevolve.study.results import of_any
+    from coevolve.study.results import one_per_seed
     from coevolve.study.run import kept, premises
     from coevolve.study.verdicts import judge
 
     done = kept(book)
-    known = of_any(done)
+    known = one_per_seed(done)
     table = Table(box=box.SIMPLE)
     for title in ("claim", "state", "cost, one process", "verdict", "says"):
         table.add_column(title)

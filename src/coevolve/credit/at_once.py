@@ -58,7 +58,7 @@ def check_compared(episodes: Sequence[Episode], rule: str) -> None:
         raise ValueError(f"{rule}: no problem has two joint responses to compare; set members to at least 2")
 
 
-def paid(episode: Episode) -> float:
+def team_reward(episode: Episode) -> float:
     """Return the team's reward: the mean over its agents."""
     return fmean(episode.joints[0].rewards)
 

@@ -24,15 +24,15 @@ def by_episode(rule: Callable[[Episode], list[float]]) -> Credit:
     return credit
 
 
-def paid(episode: Episode) -> list[float]:
+def _turn_rewards(episode: Episode) -> list[float]:
     """Return the rewards of the turns in the order they were sampled, 0 for a turn that was not scored."""
     return [turn.reward or 0.0 for turn in episode.turns]
 
 
 def to_be_added(episode: Episode, rule: str) -> list[float]:
-    """Return the rewards as ``paid`` does, for sums. Raises ValueError where a role's rewards do not add up: in several
-    joints that continue the same one, for several turns of one joint, each of which is paid for all of it, and for a
-    turn that is scored in several joints, whose reward is their mean."""
+    """Return the rewards as ``_turn_rewards`` does, for sums. Raises ValueError where a role's rewards do not add up:
+    in several joints that continue the same one, for several turns of one joint, each of which is paid for all of it,
+    and for a turn that is scored in several joints, whose reward is their mean."""
     scored = [(joint.after, turn) for joint in episode.joints for turn in joint.turns]
     places, turns = Counter((after, turn.role) for after, turn in scored), Counter(id(turn) for _, turn in scored)
     if again := [turn.role for after, turn in scored if places[after, turn.role] > 1 or turns[id(turn)] > 1]:
@@ -41,7 +41,7 @@ def to_be_added(episode: Episode, rule: str) -> list[float]:
             "response, or in joint responses that stand beside each other, or a turn in several of them, whose rewards "
             "do not add up; it is for plays of one at a time (chain, rounds, discussion); team_return is for any"
         )
-    return paid(episode)
+    return _turn_rewards(episode)
 
 
 def joints_of(episode: Episode) -> Mapping[int, list[int]]:

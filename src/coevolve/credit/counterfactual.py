@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from coevolve.credit.at_once import groups_of, paid, responses_of, would_be_paid
+from coevolve.credit.at_once import groups_of, responses_of, team_reward, would_be_paid
 from coevolve.settings import checked_call
 from coevolve.types import Credit, Episode, Reward
 
@@ -44,7 +44,7 @@ def counterfactual() -> Credit:
         for (number, n, _), found in known.items():
             instead.setdefault((number, n), []).append(found)
         return [
-            [paid(episodes[number]) - fmean(instead[number, n]) for n in range(len(turns))]
+            [team_reward(episodes[number]) - fmean(instead[number, n]) for n in range(len(turns))]
             for number, turns in enumerate(responses)
         ]
 

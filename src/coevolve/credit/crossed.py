@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from coevolve.credit.at_once import groups_of, paid, responses_of, would_be_paid
+from coevolve.credit.at_once import groups_of, responses_of, team_reward, would_be_paid
 from coevolve.settings import Count, checked_call
 from coevolve.types import Credit, Episode, Reward
 
@@ -29,7 +29,7 @@ def crossed(*, shifts: Count | None = None) -> Credit:
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
         responses = responses_of(episodes, "crossed")
         tables = [list(_joints(group, len(responses[group[0]]), shifts)) for group in _alike(groups_of(episodes))]
-        known = {(number,) * len(turns): paid(episodes[number]) for number, turns in enumerate(responses)}
+        known = {(number,) * len(turns): team_reward(episodes[number]) for number, turns in enumerate(responses)}
         asked = {
             joint: (episodes[joint[0]].problem, tuple(responses[number][n] for n, number in enumerate(joint)))
             for joint in itertools.chain.from_iterable(tables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from coevolve.credit.at_once import Responses, paid, responses_of, would_be_paid
+from coevolve.credit.at_once import Responses, responses_of, team_reward, would_be_paid
 from coevolve.settings import checked_call
 from coevolve.types import Credit, Episode, Reward
 
@@ -30,7 +30,7 @@ def difference(*, default: str = "") -> Credit:
         }
         known = would_be_paid(reward, asked)
         return [
-            [paid(episodes[number]) - known[number, n] for n in range(len(turns))]
+            [team_reward(episodes[number]) - known[number, n] for n in range(len(turns))]
             for number, turns in enumerate(responses)
         ]
 

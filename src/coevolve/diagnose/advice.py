@@ -40,8 +40,8 @@ from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.rollout import Stage, pay, rollout
 from coevolve.types import Case, Episode, Turn
 
-AT_ONCE = ("rounds", "tree", "best_of", "resampled", "hinted")
-IN_TURN = ("chain", "observers")
+SIMULTANEOUS = ("rounds", "tree", "best_of", "resampled", "hinted")
+SEQUENTIAL = ("chain", "observers")
 _HOW = {
     "team_return": "play: rounds; algorithm: marloo",
     "first_joint of resampled": "play: resampled; algorithm: {name: marloo, credit: first_joint}",
@@ -64,13 +64,13 @@ def advise(recipe: Recipe, problems: int, members: int) -> dict[str, Any]:
         raise ValueError(f"advise is about teams; this one has one role, {next(iter(roles))}: grpo or rloo for groups")
     if members < 2:
         raise ValueError(f"advise: {members} members of a problem; want at least 2")
-    if name not in AT_ONCE + IN_TURN or (name in IN_TURN and len(roles) != 2):
+    if name not in SIMULTANEOUS + SEQUENTIAL or (name in SEQUENTIAL and len(roles) != 2):
         raise ValueError(
             f"advise: {name} of {len(roles)} roles is not measured; it knows chains of two, and plays where all act at "
-            f"once: {', '.join(AT_ONCE)}"
+            f"once: {', '.join(SIMULTANEOUS)}"
         )
     scene = start(recipe, rounds(), problems, members)
-    found = _at_once(scene) if name in AT_ONCE else _in_turn(scene, recipe, problems)
+    found = _at_once(scene) if name in SIMULTANEOUS else _in_turn(scene, recipe, problems)
     return {"problems": len(scene.problems), "members": members, "play": name, **found}
 
 

@@ -113,7 +113,7 @@ class BaseEngine:
         ids = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
         return [
             say.answered(row.action_ids, row.logps, text, row.finished, row.excess, _version(row, speaker))
-            for say, row, text in zip(says, sampled, tokens.said(speaker.tokenizer, ids), strict=True)
+            for say, row, text in zip(says, sampled, tokens.decode_actions(speaker.tokenizer, ids), strict=True)
         ]
 
 
@@ -121,9 +121,8 @@ def _check_context(say: Say, context: int) -> None:
     prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
     if prompt + new > context:
         raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
-            f"{new} new ones exceed the model's context of {context}; shorten the task's prompts, lower "
-            "sampling.max_new_tokens, or use a model with a longer context"
+            f"{say.where}: a prompt of {prompt} tokens and {new} new ones exceed the model's context of {context}; "
+            "shorten the task's prompts, lower sampling.max_new_tokens, or use a model with a longer context"
         )
 
 
@@ -133,7 +132,7 @@ def _version(row: Sample, speaker: Published) -> int:
 
 def _check_types(say: Say, row: Any, source: str) -> None:
     """Raise ValueError for a sample that is no ``Sample`` of plain ints and floats, which all later code relies on."""
-    where = f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: {source} returned"
+    where = f"{say.where}: {source} returned"
     if not isinstance(row, Sample):
         raise ValueError(f"{where} {shown(row)}; want Sample(action_ids, logps, finished)")
     for name, numbers, kinds, want in (
@@ -149,25 +148,24 @@ def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
     ids, logps, ended = len(row.action_ids), len(row.logps), bool(row.action_ids) and row.action_ids[-1] in speaker.eos
     if ids == 0 or ids != logps or row.finished != ended:
         raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids with "
-            f"{logps} log-probabilities, finished: {row.finished}; want at least one, as many of both, and the end of "
-            "sequence as the last id of those that finished and of no others"
+            f"{say.where}: the engine sampled {ids} ids with {logps} log-probabilities, finished: {row.finished}; "
+            "want at least one, as many of both, and the end of sequence as the last id of those that finished and of "
+            "no others"
         )
     if scores and (early := [i for i in row.action_ids[:-1] if i in speaker.eos]):
         raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled on behind an "
-            f"end of sequence, id {early[0]}; want it as the last id alone: what comes behind it is no part of a turn"
+            f"{say.where}: the engine sampled on behind an end of sequence, id {early[0]}; want it as the last id "
+            "alone: what comes behind it is no part of a turn"
         )
     most = say.sampling.length_range[1]
     # An engine without log-probabilities counts tokens by another tokenizer, and no policy learns from its turns.
     if scores and (ids > most or (ids < most and not row.finished)):
         raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids, "
-            f"finished: {row.finished}, where {most} were asked for; want so many, or fewer up to the end of sequence: "
-            "a turn that was cut short would be learnt from as a whole one"
+            f"{say.where}: the engine sampled {ids} ids, finished: {row.finished}, where {most} were asked for; want "
+            "so many, or fewer up to the end of sequence: a turn that was cut short would be learnt from as a whole one"
         )
     if scores and not math.isfinite(sum(row.logps)):
         raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
-            "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
+            f"{say.where}: the model's probabilities are not finite; its weights have diverged: go back to a "
+            "checkpoint and lower the learning rate"
         )

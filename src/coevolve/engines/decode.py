@@ -93,7 +93,7 @@ def decode(
     ids_RT = torch.zeros((len(says), steps), dtype=torch.long, device=device)
     logp_RT = torch.zeros((len(says), steps), device=device)
     excess_RT = torch.zeros((len(says), steps), device=device)
-    told = {row: say.told for row, say in enumerate(says) if say.told is not None}
+    on_token = {row: say.on_token for row, say in enumerate(says) if say.on_token is not None}
     for t in range(steps):
         uniform_B = noise.uniform(state.key_B, t)
         token_B, logp_B, excess_B = draw(state.logits_BV, uniform_B, sampling, state.seen_BV)
@@ -102,19 +102,19 @@ def decode(
             excess_RT[state.row_B, t] = excess_B
         if state.seen_BV is not None:
             state.seen_BV.scatter_(1, token_B[:, None], True)
-        if told:
-            _tell(told, state, token_B)
+        if on_token:
+            _tell(on_token, state, token_B)
         state.done_B |= torch.isin(token_B, eos_)
         if t + 1 == steps or not _advance(sampler, state, ids_RT, t):
             break
     return _collect(ids_RT, logp_RT, excess_RT, eos_)
 
 
-def _tell(told: Mapping[int, Callable[[int], None]], state: _State, token_B: Tensor) -> None:
-    """Pass the new token of each unfinished row to that row's callback ``told``, if it has one."""
+def _tell(on_token: Mapping[int, Callable[[int], None]], state: _State, token_B: Tensor) -> None:
+    """Pass the new token of each unfinished row to that row's callback, if it has one."""
     for row, token, done in zip(state.row_B.tolist(), token_B.tolist(), state.done_B.tolist(), strict=True):
-        if row in told and not done:
-            told[row](token)
+        if row in on_token and not done:
+            on_token[row](token)
 
 
 def _advance(sampler: Sampler, state: _State, ids_RT: Tensor, t: int) -> bool:

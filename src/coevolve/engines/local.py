@@ -118,10 +118,10 @@ class LocalEngine(BaseEngine):
 
     def _job(self, says: Mapping[PolicyName, Sequence[Say]], part: Mapping[PolicyName, range]) -> Job:
         """Return the job that samples these rows; it leaves out the problems' data, which a worker does not use, and
-        the callbacks ``told``, which belong to this process."""
+        the callbacks ``on_token``, which belong to this process."""
         asked = {
             name: [
-                dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id), told=None)
+                dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id), on_token=None)
                 for row in some
             ]
             for name, some in part.items()

@@ -35,7 +35,7 @@ from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import AT_ONCE, FailedError, client_of, cut, requests, run, sent
+from coevolve.runtime.requests import MAX_CONNECTIONS, FailedError, client_of, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
 
 T = TypeVar("T")
@@ -129,9 +129,9 @@ class ServerEngine(BaseEngine):
         prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
         if self._longest is not None and prompt + new > self._longest:
             raise ValueError(
-                f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens "
-                f"and {new} new ones exceed the max_model_len of {self._longest} of {self.about}; start the server "
-                "with a larger one, shorten the task's prompts, or lower sampling.max_new_tokens"
+                f"{say.where}: a prompt of {prompt} tokens and {new} new ones exceed the max_model_len of "
+                f"{self._longest} of {self.about}; start the server with a larger one, shorten the task's prompts, or "
+                "lower sampling.max_new_tokens"
             )
         super().check_context(say)
 
@@ -482,7 +482,7 @@ class _Flight:
     async def _until_over(self, there: threading.Event) -> None:
         """Keep one client open for all requests until ``end``; ``asyncio.run`` then cancels those that are left."""
         self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
-        self.room = asyncio.Semaphore(AT_ONCE)  # a deadline does not count the wait for a connection
+        self.room = asyncio.Semaphore(MAX_CONNECTIONS)  # a deadline does not count the wait for a connection
         async with self.client:
             there.set()
             await self.over.wait()

@@ -59,7 +59,7 @@ class Nccl:
                 f"engine.transfer is nccl, which needs the package nccl4py ({one_line(error)}); pip install "
                 "'coevolve[nccl]', or say transfer: disk"
             ) from error
-        with _told():
+        with _nccl_errors():
             self._id: Any = get_unique_id()
         self._joined: Any = None
         self._closed = False
@@ -71,7 +71,7 @@ class Nccl:
         rank has to take part."""
         from nccl.core import SUM, Communicator
 
-        with _told(), torch.cuda.device(device):
+        with _nccl_errors(), torch.cuda.device(device):
             self._joined = Communicator.init(world, 0, self._id)
             # A stream of its own: one that hangs holds up nothing else.
             self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -84,7 +84,7 @@ class Nccl:
 
     def broadcast(self, x: Tensor) -> None:
         """Send a tensor to every worker, and return once it has arrived."""
-        with _told(), torch.cuda.device(x.device):
+        with _nccl_errors(), torch.cuda.device(x.device):
             self._stream.wait_stream(torch.cuda.current_stream())
             self._joined.broadcast(x, x, 0, stream=self._stream.cuda_stream)
             self._stream.synchronize()
@@ -93,12 +93,12 @@ class Nccl:
         """Leave; whatever is under way ends. vLLM's workers abort theirs, too."""
         self._closed = True
         if self._joined is not None:
-            with _told():
+            with _nccl_errors():
                 self._joined.abort()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _nccl_errors() -> Iterator[None]:
     """Raise ShortageError for whatever goes wrong in NCCL, whose binding's errors have no class in common."""
     try:
         yield

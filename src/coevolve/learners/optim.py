@@ -63,9 +63,9 @@ def saved(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def load_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load a state that ``saved`` returned, or an older one that holds paged tensors. Moments of a paged optimiser are
-    paged again, which bitsandbytes' own ``load_state_dict`` leaves out."""
-    optimizer.load_state_dict(_ordinary(state))
+    """Load a state that ``saved`` returned. Moments of a paged optimiser are paged again, which bitsandbytes' own
+    ``load_state_dict`` leaves out."""
+    optimizer.load_state_dict(dict(state))
     if not getattr(optimizer, "is_paged", False):
         return
     paged: Any = optimizer

@@ -21,7 +21,7 @@ from coevolve.compute.forward import fed
 from coevolve.compute.prefix_tree import common, ordered
 from coevolve.learners.gate import check_lengths
 from coevolve.learners.local import LocalLearner
-from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, WorkerState
+from coevolve.runtime.pool import LEARNERS_AT_ONCE, Job, Pool, Share, WorkerState
 from coevolve.types import Batch, Outputs, PolicyName
 
 _TOKENS = 256
@@ -40,7 +40,7 @@ class ProcessLearner(LocalLearner):
 
     @property
     def place(self) -> object:
-        """The policy's name: it is trained concurrently with the pool's other policies, ``AT_ONCE`` at a time."""
+        """The policy's name: the pool's policies are trained concurrently, ``LEARNERS_AT_ONCE`` at a time."""
         return self.name
 
     @property
@@ -55,7 +55,7 @@ class ProcessLearner(LocalLearner):
     @property
     def micro_tokens(self) -> int:
         """The tokens per micro-batch over all processes, each of which may work for two policies at once."""
-        return self.spec.micro_tokens * self.pool.most // min(AT_ONCE, len(self.pool.learners) or 1)
+        return self.spec.micro_tokens * self.pool.most // min(LEARNERS_AT_ONCE, len(self.pool.learners) or 1)
 
     def describe(self, batch: Batch) -> Batch:
         """Return what ``LocalLearner.describe`` returns."""
@@ -103,13 +103,13 @@ class ProcessLearner(LocalLearner):
                 numbers |= new
 
         hook = torch.zeros((), requires_grad=True)
-        return Outputs(*_Elsewhere.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
+        return Outputs(*_WorkerOutputs.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
 
     def _job(self, work: Callable[..., Any], *given: Any) -> Job:
         return Job([self.name], work, (self.name, *given))
 
 
-class _Elsewhere(torch.autograd.Function):
+class _WorkerOutputs(torch.autograd.Function):
     """Outputs of the worker processes, whose gradients are passed to ``teach``. The hook requires a gradient, so that
     autograd calls ``backward``."""
 

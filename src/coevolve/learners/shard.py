@@ -39,7 +39,7 @@ Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made")
 
 
-class Shard(LocalLearner):
+class ShardLearner(LocalLearner):
     """The learner on rank ``number`` of ``count``. models: the sharded models, the policy's own and the reference
     and heads: the sharded critic, if the policy has one (both empty unless all weights are trained)."""
 
@@ -97,7 +97,7 @@ class Shard(LocalLearner):
         """Return the policy's outputs for the action tokens, as ``LocalLearner.outputs`` does."""
 
         def said() -> tuple[Tensor | None, ...]:
-            return tuple(super(Shard, self).outputs(micro, kl))  # in a tuple FSDP finds the tensors to hook
+            return tuple(super(ShardLearner, self).outputs(micro, kl))  # in a tuple FSDP finds the tensors to hook
 
         found = _whole_in(self.models if kl else self.models[:1], said)
         # Views, so that ``_through_all`` can ask which of them a loss uses without setting off FSDP's backward hooks.
@@ -250,9 +250,11 @@ class Shard(LocalLearner):
         self.load(folder, torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 
 
-def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, Any], number: int, count: int) -> Shard:
-    """Return the ``Shard`` of this policy for rank ``number`` of ``count``. own_card: whether the rank sees only its
-    own GPU. how: reference, critic, steps, seed. Raises ValueError for more ranks than GPUs."""
+def build(
+    name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, Any], number: int, count: int
+) -> ShardLearner:
+    """Return the ``ShardLearner`` of this policy for rank ``number`` of ``count``. own_card: whether the rank sees only
+    its own GPU. how: reference, critic, steps, seed. Raises ValueError for more ranks than GPUs."""
     device = device_of(spec.device.split(":")[0] if own_card else spec.device)
     if device.type == "cuda":
         device = torch.device("cuda", 0 if own_card else (device.index or 0) + number)
@@ -266,7 +268,7 @@ def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, 
     here = dataclasses.replace(spec, device=str(device), compute=compute)
     how = dict(how)
     tokenizer, own, start = loaded({name: here}, how.pop("reference"), how["seed"], None)[name]
-    return Shard(number, count, name, here, tokenizer, own, reference=start, **how)
+    return ShardLearner(number, count, name, here, tokenizer, own, reference=start, **how)
 
 
 def evenly(fitting: Callable[[int], list[Tensor]], tokens: int, count: int) -> list[Tensor]:

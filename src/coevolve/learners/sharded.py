@@ -20,8 +20,8 @@ from coevolve.learners import shard
 from coevolve.learners.gate import check_lengths
 from coevolve.models.load import device_of, load_tokenizer
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime.launched import Launched
-from coevolve.runtime.ranks import Here, Ranks, packed
+from coevolve.runtime.launched import TorchrunRanks
+from coevolve.runtime.ranks import Ranks, SpawnedRanks, packed
 from coevolve.types import Batch, Metrics, Objective, PolicyName, Targets
 
 StartRanks = Callable[[PolicyName], Ranks]
@@ -174,9 +174,9 @@ def starter(device: str, ranks: int, cluster: str | None, launched: bool, second
     processes that torchrun has launched, or on a Ray cluster."""
     named = device.split(":")[0]  # the number counts the machine's GPUs, and a process may see only one of them
     if launched or cluster is None:
-        kind_of = Launched if launched else Here
+        kind_of = TorchrunRanks if launched else SpawnedRanks
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
-    from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
+    from coevolve.runtime.cluster import RayRanks, has_cards  # which imports ray
 
     kind = named if device != "auto" else "cuda" if has_cards(cluster) else "cpu"
-    return lambda name: Placed(name, ranks, kind, seconds, cluster)
+    return lambda name: RayRanks(name, ranks, kind, seconds, cluster)

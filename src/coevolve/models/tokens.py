@@ -189,7 +189,7 @@ def _start(tokenizer: Any, policy: PolicyName) -> int:
     raise ValueError(f"policy {policy!r} got an empty prompt and its tokenizer has no start token; give it some text")
 
 
-def said(tokenizer: Any, spoken: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[str]:
+def decode_actions(tokenizer: Any, spoken: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[str]:
     """Return the text that each action adds to its prompt, from (prompt_ids, action_ids), without special tokens.
 
     Actions are decoded together with the end of their prompt, since some decoders drop the space before a first word.

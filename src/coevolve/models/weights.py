@@ -181,8 +181,7 @@ class Weights:
 
         file = folder / ADAPTER_FILE
         check_file(file)
-        # Older files also hold the base's embedding beside an adapter on the head.
-        tensors = {name: t for name, t in read(file).items() if not name.endswith(".base_layer.weight")}
+        tensors = read(file)
         check_same(tensors, _adapter_state(self.base.peft, self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
         set_peft_model_state_dict(self.base.peft, tensors, self.adapter)

@@ -362,7 +362,7 @@ def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[s
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         word = str(first["loc"][-1])
-        near = _elsewhere(word, known, places()) or _in_our_words(word, known) or did_you_mean(word, known)
+        near = _belongs_to(word, known, places()) or _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
@@ -371,7 +371,7 @@ def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[s
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
 
 
-def _elsewhere(word: str, known: Sequence[str], places: Mapping[str, str]) -> str:
+def _belongs_to(word: str, known: Sequence[str], places: Mapping[str, str]) -> str:
     """Return where a key belongs, and the known key that begins as it does, if any; empty if it belongs nowhere."""
     if word not in places:
         return ""

@@ -30,7 +30,7 @@ from coevolve.recipe.trial import NoTask, silent, trial
 from coevolve.rollout import Stage, rollout
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes
-from coevolve.runtime.pool import AT_ONCE
+from coevolve.runtime.pool import LEARNERS_AT_ONCE
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, PolicyName, Problem
 
@@ -254,7 +254,7 @@ class _Moved:
         and every process but one has a further one for each policy that learns at the same time. The gradients of one
         process are counted in ``_Device``.
         """
-        gradients = self.buffers + self.gradients * (1 + min(AT_ONCE, self.learners)) * (count - 1)
+        gradients = self.buffers + self.gradients * (1 + min(LEARNERS_AT_ONCE, self.learners)) * (count - 1)
         found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
         return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"

@@ -14,7 +14,7 @@ from coevolve.files import shown
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, gap, read_lines
-from coevolve.runs.identity import elsewhere, ordered
+from coevolve.runs.identity import free_keys, ordered
 from coevolve.runs.signature import check_stays
 
 
@@ -145,7 +145,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 def _identity(run: Run) -> dict[str, Any]:
     """Return the settings of a run in which seeds of one experiment do not differ."""
     settings = ordered(run.recipe)
-    free = elsewhere(settings) | {"seed"}
+    free = free_keys(settings) | {"seed"}
     return {key: value for key, value in settings.items() if key not in free and value is not None}
 
 

@@ -18,7 +18,7 @@ from coevolve.types import Case, Metrics, Problem, Role
 
 Result = TypeVar("Result")
 
-AT_ONCE = 64
+MAX_CALLS = 64
 """Most concurrent calls of one async function."""
 
 
@@ -68,8 +68,8 @@ def finished(started: Sequence[Started]) -> list[list[Paid]]:
 
 
 async def each(calls: Iterable[Callable[[], Awaitable[Result]]]) -> list[Result]:
-    """Return the results of all calls, in order, with at most ``AT_ONCE`` of them running at a time."""
-    room = asyncio.Semaphore(AT_ONCE)
+    """Return the results of all calls, in order, with at most ``MAX_CALLS`` of them running at a time."""
+    room = asyncio.Semaphore(MAX_CALLS)
 
     async def one(call: Callable[[], Awaitable[Result]]) -> Result:
         async with room:

@@ -58,7 +58,7 @@ class Control:
     should_save: bool = False
 
 
-class Told:
+class CallbackHandler:
     """The callbacks of one training, and the calls of their methods at its events."""
 
     def __init__(self, callbacks: Sequence[Any], args: Arguments, start: int, **kwargs: Any) -> None:

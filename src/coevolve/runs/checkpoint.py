@@ -108,7 +108,7 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_la
     if found:
         run.check_lines(steps_of(found[-1]))
     step = load(trainer, found[-1], identity) if found else 0
-    if found:  # a kill may have come before the mark, and a run of an older version has none
+    if found:  # a kill may have come before the mark
         run.saved(step)
     _keep(run, keep_last)
     run.truncate(step)
@@ -125,16 +125,15 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
     try:
         if identity is not None:
             same_recipe(folder, state["identity"], plain(identity))
-            same_compute(folder, state.get("compute", {}), trainer)
+            same_compute(folder, state["compute"], trainer)
         missing = set(trainer.policies) ^ set(state["policies"])
         if missing:
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
         for name, policy in trainer.policies.items():
             policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
         trainer.state = plain_state(state["state"])
-        trainer.versions = {name: int(state.get("versions", {}).get(name, state["step"])) for name in trainer.policies}
-        generators = folder / _GENERATORS
-        _set_generators(_read(generators if generators.is_file() else folder / "training" / "rng.pt"))  # older versions
+        trainer.versions = {name: int(state["versions"][name]) for name in trainer.policies}
+        _set_generators(_read(folder / _GENERATORS))
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         # The checksums match, so another version wrote it like this, or it was edited by hand.

@@ -28,10 +28,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def starts(run: Path) -> list[dict[str, Any]]:
-    """Return the record of every start of a run, the first one first; none if the folder has no record.
-
-    Records from before 26 November 2026 have no ``step``, ``processor`` or ``git_changes``.
-    """
+    """Return the record of every start of a run, the first one first; none if the folder has no record."""
     file = run / FILE
     if not file.is_file():
         return []
@@ -48,14 +45,10 @@ def other_settings(run: Path, settings: Mapping[str, Any]) -> list[str]:
 
 
 def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the starts that left numbers in a run, as far as is known: not those overwritten by a later start from the
-    same or an earlier step."""
-    steps = [one.get("step") for one in starts]
-    return [
-        one
-        for place, one in enumerate(starts)
-        if all(step is None or steps[place] is None or steps[place] < step for step in steps[place + 1 :])
-    ]
+    """Return the starts that left numbers in a run: not those overwritten by a later start from the same or an earlier
+    step."""
+    steps = [one["step"] for one in starts]
+    return [one for place, one in enumerate(starts) if all(steps[place] < step for step in steps[place + 1 :])]
 
 
 def differing(before: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
 from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import RunDir, plain, steps_of
-from coevolve.runs.trained import checkpoint_of, here, kept, recipe_of
+from coevolve.runs.trained import checkpoint_of, kept, recipe_of, without_cluster
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
@@ -110,7 +110,7 @@ def evaluate_recipe(
     recipe = load_recipe(path, overrides).model_copy(update={"callbacks": []})  # there is no training
     if not trust_code:
         need_trust(path, recipe.record())
-    trainer = build(recipe.model_copy(update={"learner": here(recipe.learner)}))
+    trainer = build(recipe.model_copy(update={"learner": without_cluster(recipe.learner)}))
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         cast = trainer.cast(0)

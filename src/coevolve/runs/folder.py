@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.files import parse_json, read_text
-from coevolve.recipe.inputs import dump, load_yaml
+from coevolve.recipe.inputs import dump
 from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
@@ -74,17 +74,8 @@ class RunDir:
 
     @property
     def lost_checkpoints(self) -> bool:
-        """Return whether the run has lost its checkpoints: it has none, but had one.
-
-        A run of an older version left no mark of that; it had one if it has metrics of steps after the first was due,
-        by its recipe, if that says when."""
-        if self.checkpoints() or not self.metrics.exists():
-            return False
-        if (self.path / _SAVED).exists():
-            return True
-        recipe = self.path / "recipe.yaml"
-        every = load_yaml(recipe).get("save_every") if recipe.is_file() else None
-        return isinstance(every, int) and self.lines > every
+        """Return whether the run has lost its checkpoints: it has none, but had one, which left its mark."""
+        return not self.checkpoints() and self.metrics.exists() and (self.path / _SAVED).exists()
 
     def saved(self, step: int) -> None:
         """Leave the mark that a checkpoint was written. A kill between the two only leaves the mark out until

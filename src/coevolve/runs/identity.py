@@ -10,11 +10,11 @@ from typing import Any
 
 from coevolve.runs.signature import moved
 
-ELSEWHERE = frozenset(
+FREE_KEYS = frozenset(
     {"output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
 """Keys of a recipe that do not change what a step computes (threads and workers: except for rounding;
-``save_every``: see ``elsewhere``)."""
+``save_every``: see ``free_keys``)."""
 
 _ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
 """Settings that split a policy's computation into other pieces, with the same result except for rounding."""
@@ -34,17 +34,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     stretched = any(k.endswith(".schedule") and v != "constant" for k, v in new.items())
-    free = elsewhere(new) | (frozenset() if stretched else {"steps"})
-    for settings in {
-        "play_settings",
-        "cast_settings",
-        "task_settings",
-    } - there.keys():  # a version that did not record them, or a recipe
-        new = {key: value for key, value in new.items() if not key.startswith(f"{settings}.")}
-    if "roles" not in there and "engine" not in there:  # from Python, by a version that did not record it
-        new.pop("engine.staleness", None)
-    if "roles" not in there and "save_every" not in there:
-        new.pop("save_every", None)
+    free = free_keys(new) | (frozenset() if stretched else {"steps"})
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
         old, new = {name: 0} | old, {name: 0} | new
     if isinstance(old.get("cast"), list) and isinstance(new.get("cast"), list):  # of a run without a recipe
@@ -87,12 +77,12 @@ def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
     return _COMPUTE.match(key) is not None and not frozen
 
 
-def elsewhere(settings: Mapping[str, Any]) -> frozenset[str]:
+def free_keys(settings: Mapping[str, Any]) -> frozenset[str]:
     """Return the keys of these (flat) settings that do not change what a step computes. What an engine samples ahead is
     dropped at every checkpoint and sampled from newer weights, so with ``staleness`` the numbers depend on save_every.
     """
     ahead = any(key.endswith("engine.staleness") and value for key, value in settings.items())
-    return ELSEWHERE - {"save_every"} if ahead else ELSEWHERE
+    return FREE_KEYS - {"save_every"} if ahead else FREE_KEYS
 
 
 def ordered(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class _Diagnostics(_Played):
 
 
 class _Start(_Strict):
-    step: NonNegativeInt = 0
+    step: NonNegativeInt
     versions: dict[str, str] = {}
     compute: dict[str, Any] = {}
 
@@ -110,7 +110,8 @@ class _Trainer(_Strict):
     step: NonNegativeInt
     policies: list[str]
     state: dict[str, Any]
-    compute: dict[str, str] = {}
+    compute: dict[str, str]
+    versions: dict[str, NonNegativeInt]
     identity: dict[str, Any]
 
 

@@ -91,13 +91,13 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
             "Trainer.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
     trained = validate(Recipe, recorded, str(file))
-    recipe = trained.model_copy(update={"callbacks": [], "learner": here(trained.learner)})
+    recipe = trained.model_copy(update={"callbacks": [], "learner": without_cluster(trained.learner)})
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe
 
 
-def here(learner: dict[str, Any] | None) -> dict[str, Any] | None:
+def without_cluster(learner: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a recipe's learner without the torchrun or the Ray cluster that its ranks were on, and with no more ranks
     than this machine has GPUs, if it has any: a checkpoint loads into any number."""
     if learner is None or learner["name"] not in LEARNERS:

@@ -28,7 +28,7 @@ class PlacedRank(Rank):
         return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
-class Placed(Ranks):
+class RayRanks(Ranks):
     """Ranks that Ray placed, each with one core and, on GPUs, one GPU of its own. address: that of the cluster."""
 
     own_card = True
@@ -83,8 +83,8 @@ class Placed(Ranks):
             remove_placement_group(self.group)
 
 
-_placed = WeakSet[Placed]()
-"""The ``Placed`` ranks of this process."""
+_placed = WeakSet[RayRanks]()
+"""The ``RayRanks`` ranks of this process."""
 
 
 def connected(address: str) -> Any:

@@ -40,7 +40,7 @@ class LaunchedRank(Rank):
         """Do nothing: the ranks have a store already, torchrun's."""
 
 
-class Launched(Connected):
+class TorchrunRanks(Connected):
     """Ranks of one policy, in the next free processes of torchrun."""
 
     own_card = True

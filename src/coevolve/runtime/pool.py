@@ -40,12 +40,12 @@ from coevolve.runtime.placement import Threads
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
-AT_ONCE = 2
+LEARNERS_AT_ONCE = 2
 """Policies that learn at the same time: while this process computes the loss and the optimizer step of one, the worker
 processes compute for the other. More would only take memory."""
 
 
-class Member(Protocol):
+class PooledPolicy(Protocol):
     """A policy that a pool computes for. bare: the part of it that the worker processes need."""
 
     name: PolicyName
@@ -77,7 +77,7 @@ class Buffers:
         longest = max(lengths.values(), default=0)
         return cls(
             {name: torch.empty(length, device="meta") for name, length in lengths.items()},
-            [[torch.empty(longest, device="meta") for _ in range(processes - 1)] for _ in range(AT_ONCE)],
+            [[torch.empty(longest, device="meta") for _ in range(processes - 1)] for _ in range(LEARNERS_AT_ONCE)],
         )
 
     def where(self, views: Callable[[Tensor], Tensor]) -> Buffers:
@@ -112,7 +112,7 @@ class Pool:
     """
 
     def __init__(self, most: int) -> None:
-        self.policies: dict[PolicyName, Member] = {}
+        self.policies: dict[PolicyName, PooledPolicy] = {}
         self.most = most
         self.buffers = Buffers()
         self._memory: SharedMemory | None = None
@@ -122,13 +122,13 @@ class Pool:
         self._losses = 0
         self._lock = threading.RLock()
         self._seats = queue.LifoQueue[int]()  # LIFO: a policy that learns alone always gets the same seat
-        for seat in reversed(range(AT_ONCE)):
+        for seat in reversed(range(LEARNERS_AT_ONCE)):
             self._seats.put(seat)
         self._width = 1  # number of processes that the share with seat 0 used last
         self._cause: BaseException | None = None  # why the processes were last ended
         weakref.finalize(self, _end, self._running)
 
-    def add(self, policy: Member) -> None:
+    def add(self, policy: PooledPolicy) -> None:
         """Add a policy; only before any process has started."""
         assert not self._running, "a pool's policies are all there before it starts"
         self.policies[policy.name] = policy
@@ -206,7 +206,7 @@ class Pool:
 
     def _ask(self, workers: Sequence[tuple[int, Worker]], jobs: Sequence[Job]) -> list[Any]:
         """Run one job in each of these processes. All callers lock processes in the same order, so none deadlock."""
-        threads = Threads.share(len(jobs) * min(AT_ONCE, max(1, len(self.learners))))
+        threads = Threads.share(len(jobs) * min(LEARNERS_AT_ONCE, max(1, len(self.learners))))
         order = sorted(range(len(jobs)), key=lambda i: workers[i][0])
         answers, failed, asked = dict[int, Any](), list[Exception](), list[Worker]()
         try:

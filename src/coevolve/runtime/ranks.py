@@ -79,7 +79,7 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of one policy, called together; a subclass starts them (``Here`` on this machine).
+    """All ranks of one policy, called together; a subclass starts them (``SpawnedRanks`` on this machine).
 
     name: the policy, for errors. device: its kind, "cpu" or "cuda". seconds: the deadline of every call.
     """
@@ -194,7 +194,7 @@ class Connected(Ranks):
         raise NotImplementedError
 
 
-class Here(Connected):
+class SpawnedRanks(Connected):
     """Ranks in processes that this process spawned."""
 
     def __init__(self, name: str, count: int, device: str, seconds: float) -> None:

@@ -13,7 +13,7 @@ import httpx2
 
 from coevolve.faults import ShortageError
 
-AT_ONCE = 256
+MAX_CONNECTIONS = 256
 """The most requests in flight; the server queues those that it cannot batch."""
 
 _SAID = 300  # characters of a server's answer that an error message quotes
@@ -37,7 +37,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def client_of(url: str) -> httpx2.AsyncClient:
     """Return an HTTP client of this server, without timeouts."""
-    limits = httpx2.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
     # trust_env=False: requests to a server that a recipe names do not use the proxies that the environment sets.
     return httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False)
 

@@ -26,7 +26,7 @@ from coevolve.recipe.schema import Recipe, load_recipe
 from coevolve.report.findings.statistics import EXACT
 from coevolve.report.wording import and_list
 from coevolve.study.measures import check_measure, evaluated
-from coevolve.study.results import Evaluated, Settings, said, settings
+from coevolve.study.results import Evaluated, Settings, settings, shared_settings
 
 Tier = Literal["quick", "full"]
 Direction = Literal["more", "less", "equal", "open"]
@@ -299,7 +299,7 @@ class Book:
 
     def settings(self, arm: str) -> Settings:
         """Return the settings that an arm's results must have been made with."""
-        return settings(said(self.recipe(arm, 0, Path())), self.study.arms[arm].evaluated)
+        return settings(shared_settings(self.recipe(arm, 0, Path())), self.study.arms[arm].evaluated)
 
     def arms_of(self, claim: str) -> list[str]:
         """Return the arms that decide a claim, each once, in the order in which they are compared."""

@@ -17,7 +17,7 @@ from coevolve.report.section import Plot, Series
 from coevolve.report.wording import and_list, number, within
 from coevolve.study.claims import Book, Figure, Line
 from coevolve.study.measures import SPENT, metric
-from coevolve.study.results import Everywhere, Result, Results, of_any
+from coevolve.study.results import Everywhere, Result, Results, one_per_seed
 
 RESPONSES = "responses"
 
@@ -60,7 +60,7 @@ def drawn(book: Book, everywhere: Everywhere) -> list[Drawn]:
 def _of_most(everywhere: Everywhere, arms: Sequence[str]) -> Results:
     """Return a result of each seed of these arms, from the processor that made most of them where it has one."""
     made = {name: sum(len(results.get(arm, {})) for arm in arms) for name, results in everywhere.items()}
-    any_of = of_any(everywhere, first=max(sorted(made), key=made.__getitem__, default=None))
+    any_of = one_per_seed(everywhere, first=max(sorted(made), key=made.__getitem__, default=None))
     return {arm: any_of[arm] for arm in arms if arm in any_of}
 
 

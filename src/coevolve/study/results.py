@@ -24,7 +24,7 @@ from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
 from coevolve.runs.durable import make_folder, write_text
 from coevolve.runs.environment import differing, environment, lasting, processor, starts
-from coevolve.runs.identity import ELSEWHERE
+from coevolve.runs.identity import FREE_KEYS
 
 Number = float | None
 Settings = dict[str, Any]
@@ -41,7 +41,7 @@ _ROW = re.compile(
     r"weights|setting|role|policy|reward|reward_se|kl|length|eos_rate|distinct_2|parts/.+|best@\d+/reward"
 )
 _BEST = re.compile(r"best@(\d+)/reward")
-_ELSEWHERE = ELSEWHERE | {"seed"}
+_FREE_KEYS = FREE_KEYS | {"seed"}
 _COMPUTES = re.compile(r"(src|recipes)/|study/claims\.yaml$")
 """Files of a checkout whose changes may change a result."""
 _CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
@@ -150,7 +150,7 @@ Everywhere = Mapping[str, Results]
 """Processor -> the results made on it. Only results of one kind of processor are compared with each other."""
 
 
-def of_any(everywhere: Everywhere, first: str | None = None) -> Results:
+def one_per_seed(everywhere: Everywhere, first: str | None = None) -> Results:
     """Return one result of each arm and seed: from the processor ``first`` if it has one, else from the processor with
     most seeds of the arm (the first by name, of several)."""
     found: dict[str, Mapping[int, Result]] = {}
@@ -164,24 +164,24 @@ def of_any(everywhere: Everywhere, first: str | None = None) -> Results:
 
 
 def settings(recipe: Settings, evaluated: Evaluated) -> Settings:
-    """Return the settings that all results of an arm share: those of the training (``said``) and of the evaluation."""
+    """Return the settings that all results of an arm share: of training (``shared_settings``) and of evaluation."""
     return {**recipe, "evaluated": evaluated.model_dump()}
 
 
-def said(recipe: Recipe) -> Settings:
+def shared_settings(recipe: Recipe) -> Settings:
     """Return the settings that all runs of an arm share: those that are not defaults, without the seed. Paths are
     relative to the current folder, a clone of the repository, so that they are the same on every machine."""
     found = recipe.model_dump(mode="json", exclude_defaults=True)
-    kept: Settings = _from_here({key: value for key, value in found.items() if key not in _ELSEWHERE})
+    kept: Settings = _from_here({key: value for key, value in found.items() if key not in _FREE_KEYS})
     return kept
 
 
-def place(folder: Path, arm: str, seed: int, processor: str) -> Path:
+def result_file(folder: Path, arm: str, seed: int, processor: str) -> Path:
     """Return the file of a result: ``<arm>/<processor>/<seed>.json``."""
     return folder / arm / _spelled(processor) / f"{seed}.json"
 
 
-def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
+def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
     """Make the result of a finished run from its folder. evaluation: what ``measure_run`` returned when asked for
     ``evaluated``. seconds: the time of the evaluation."""
     run, begun = read(recipe.output_dir), lasting(starts(recipe.output_dir))
@@ -189,7 +189,7 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
     return Result(
         arm=arm,
         seed=recipe.seed,
-        recipe=said(recipe),
+        recipe=shared_settings(recipe),
         defaults=begun[0].get("settings", {}),
         weights=start_weights(recipe),
         evaluated=evaluated,
@@ -231,7 +231,8 @@ def _path(about: str, card: str) -> str:
 
 
 def start_weights(recipe: Recipe) -> dict[str, str]:
-    """Return model -> digest of its weight files, for policies' models that are local; names are as in ``said``."""
+    """Return model -> digest of its weight files, for policies' models that are local, as ``shared_settings`` names
+    them."""
     found = {}
     for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
         if isinstance(folder := resolve(model), Path):
@@ -269,10 +270,10 @@ def write(result: Result, file: Path) -> None:
 def load(file: Path, folder: Path, now: Settings) -> Result:
     """Load the result in a file. folder: of all results. now: the present settings of its arm (``settings``).
 
-    Raises ValueError for a result that is not at its ``place`` or was made with other settings.
+    Raises ValueError for a result that is not at its ``result_file`` or was made with other settings.
     """
     found = validate(Result, read_json(file), str(file))
-    if file != (there := place(folder, found.arm, found.seed, found.machine.processor)):
+    if file != (there := result_file(folder, found.arm, found.seed, found.machine.processor)):
         made = f"{found.arm}, seed {found.seed}, on {found.machine.processor}"
         raise ValueError(f"{file} is of {made}; move it to {there}")
     if key := _differs(found.settings, now):
@@ -284,12 +285,12 @@ def other_defaults(found: Mapping[Path, Result]) -> str:
     """Return a message if two of an arm's results record different defaults of the package; empty if none do."""
     known = [(file, one.defaults) for file, one in found.items() if one.defaults]
     for file, defaults in known[1:]:
-        if key := apart(known[0][1], defaults):
+        if key := first_difference(known[0][1], defaults):
             return f"{known[0][0]} and {file} are of one arm under other defaults: {key}; delete those of one"
     return ""
 
 
-def apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the first default that differs, with both values; empty if none does. A switch that only one side has, and
     that is off, is no difference."""
     was, now = _flat(old), _flat(new)

@@ -30,10 +30,10 @@ from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
-from coevolve.study.results import Everywhere, Result, Results, of_any
+from coevolve.study.results import Everywhere, Result, Results, one_per_seed
 from coevolve.study.verdicts import MADE_APART, Found, judge
 from coevolve.sweep.pool import LOG, train_all
-from coevolve.sweep.run import newest, places_for, unfinished
+from coevolve.sweep.run import newest_step, places_for, unfinished
 from coevolve.sweep.show import progress
 
 RUNS = Path("runs") / "study"
@@ -79,7 +79,7 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
         file = book.results / _PREMISES / f"{name}.json"
         if file.is_file():
             found[name] = read_json(file)
-            if found[name]["recipe"] != results.said(_recipe_of(book, name)):
+            if found[name]["recipe"] != results.shared_settings(_recipe_of(book, name)):
                 raise ValueError(f"{file} was measured of another recipe than {name} has now; delete it")
     return found
 
@@ -98,7 +98,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
         if not todo:
             say("nothing to run")
             return
-        collect = _Collect(book, todo, of_any(done, first=processor()))
+        collect = _Collect(book, todo, one_per_seed(done, first=processor()))
         say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
         try:
             failed = _train(todo, jobs, lock, collect)
@@ -117,7 +117,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     After an interruption, the next call resumes. Raises ValueError for a run that has no result to compare with.
     """
     done, here = kept(book), processor()
-    first = of_any(done, first=here).get(arm, {}).get(seed)
+    first = one_per_seed(done, first=here).get(arm, {}).get(seed)
     if first is None:
         raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
     job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
@@ -129,7 +129,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
         raise ChildProcessError(f"{place}: {why}")
     remove(job.recipe.output_dir)  # the next call makes the run anew
     folder = RUNS / "again" / "results"
-    second = results.load(results.place(folder, arm, seed, here), folder, book.settings(arm))
+    second = results.load(results.result_file(folder, arm, seed, here), folder, book.settings(arm))
     return results.differences(first, second)
 
 
@@ -150,7 +150,7 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
             lines.append(f"{job.name} {why}")
             continue
         todo.append(job)
-    elsewhere = of_any(done)
+    elsewhere = one_per_seed(done)
     if anew := sum(job.recipe.seed in elsewhere.get(job.arm, {}) for job in todo):
         are, their = ("is", "its result is") if anew == 1 else ("are", "their results are")
         lines.append(f"{many(anew, 'run')} of these {are} made here again, to be paired; {their} of another processor")
@@ -201,7 +201,7 @@ def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Resul
                 "bring those back, or delete their results to make all of them anew"
             )
     before = next((one.defaults for one in others if one.defaults), settings)
-    if key := results.apart(before, settings):
+    if key := results.first_difference(before, settings):
         return f"would be no run of its arm, whose others had other defaults: {key}; delete their results, or set it"
     return ""
 
@@ -250,7 +250,7 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
                 results.check_starts(folder)
                 found += unfinished([job.recipe])
             else:  # begins at step 0, over metrics that are left: a run is made anew by deleting its result
-                newest(job.recipe)
+                newest_step(job.recipe)
                 found.append(job.recipe)
         except ValueError as error:
             raise ValueError(f"{job.name}: {error}; or delete {folder}, to make the run anew") from error
@@ -301,8 +301,8 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
     how = arm.evaluated
     seed = job.recipe.seed if how.seed is None else how.seed
     found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
-    result = results.made(job.arm, job.recipe, how, found, time.perf_counter() - began)
-    results.write(result, results.place(folder, job.arm, job.recipe.seed, result.machine.processor))
+    result = results.result_of(job.arm, job.recipe, how, found, time.perf_counter() - began)
+    results.write(result, results.result_file(folder, job.arm, job.recipe.seed, result.machine.processor))
     for checkpoint in RunDir(job.recipe.output_dir).checkpoints():
         remove(checkpoint)
     return result.seconds
@@ -318,7 +318,7 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> None:
 
         recipe = _recipe_of(book, name)
         say(f"premise {name}: the start policies play")
-        found = {"recipe": results.said(recipe), "processor": processor(), **plain(premise(recipe))}
+        found = {"recipe": results.shared_settings(recipe), "processor": processor(), **plain(premise(recipe))}
         make_folder(book.results / _PREMISES)
         write_text(book.results / _PREMISES / f"{name}.json", json.dumps(found, indent=1) + "\n")
 

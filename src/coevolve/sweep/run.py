@@ -96,7 +96,7 @@ def _done(recipe: Recipe) -> int:
     Raises ValueError as ``newest`` does, and for an unfinished run whose checkpoints are gone, which would begin anew
     over its metrics; and for one with metrics of more steps than asked for.
     """
-    run, done = RunDir(recipe.output_dir), newest(recipe)
+    run, done = RunDir(recipe.output_dir), newest_step(recipe)
     if not run.lost_checkpoints:
         return done
     if run.lines < recipe.steps:
@@ -106,7 +106,7 @@ def _done(recipe: Recipe) -> int:
     return run.lines
 
 
-def newest(recipe: Recipe) -> int:
+def newest_step(recipe: Recipe) -> int:
     """Return the steps of a run's newest checkpoint. Raises ValueError if the folder holds another run or a longer
     one."""
     run = RunDir(recipe.output_dir)

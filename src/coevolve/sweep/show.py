@@ -64,7 +64,7 @@ class _Watcher:
             self._is_over(run, ended[run])
 
     def _goes_on(self, recipe: Recipe) -> None:
-        run, line = recipe.output_dir, newest(recipe.output_dir)
+        run, line = recipe.output_dir, last_metrics(recipe.output_dir)
         steps, said = (line["step"] + 1, _reward(line)) if line else (0, "")
         if run not in self.tasks:  # starts at the steps done before: these say nothing about the speed
             self.tasks[run] = self.bar.add_task(run.name, total=recipe.steps, completed=steps, said=said)
@@ -80,7 +80,7 @@ class _Watcher:
         if run in self.tasks:
             self.bar.remove_task(self.tasks.pop(run))
         self.bar.advance(self.runs)
-        line = newest(run)
+        line = last_metrics(run)
         result = f"done  {_reward(line) if line else ''}" if why is None else f"failed  {why}"
         self._print(f"{run.name}: {result}")
 
@@ -91,7 +91,7 @@ class _Watcher:
         self.bar.console.print(text, soft_wrap=True, highlight=False)
 
 
-def newest(run: Path) -> dict[str, Any] | None:
+def last_metrics(run: Path) -> dict[str, Any] | None:
     """Return the last complete line of a run's metrics, without reading the others; None before the first step, and if
     that line is broken, as after a power cut: the training that resumes there writes it again."""
     file = RunDir(run).metrics
@@ -125,4 +125,5 @@ def _numbers(group: Group) -> tuple[str, str]:
     finals = [value for run in group.runs if math.isfinite(value := final(column(run, "reward")))]
     error = f"{stdev(finals) / math.sqrt(len(finals)):.3f}" if len(finals) > 1 else "-"
     seconds = fmean(sum(value or 0.0 for value in run.column("time/step")) for run in group.runs)
-    return (f"{fmean(finals):.3f} ± {error}" if finals else "-"), f"{seconds:.0f} s"
+    of = f" (of {len(finals)} seeds)" if len(finals) < len(group.runs) else ""
+    return (f"{fmean(finals):.3f} ± {error}{of}" if finals else "-"), f"{seconds:.0f} s"

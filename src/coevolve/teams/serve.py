@@ -26,7 +26,7 @@ from coevolve.teams import completions
 from coevolve.teams.completions import RefusedError, Request
 from coevolve.teams.export import export
 from coevolve.teams.team import FILE, Team, described
-from coevolve.teams.telling import Piece, Told
+from coevolve.teams.telling import OnPiece, Piece
 from coevolve.types import Episode, Turn
 
 _MOST_BYTES = 1 << 20  # of a request's body
@@ -83,12 +83,12 @@ class _Server(Server):
         self.live = self.last if getattr(team.protocol, "once", False) else None
         self._playing = threading.Lock()
 
-    def play(self, asked: Request, told: Told | None = None) -> list[Episode]:
+    def play(self, asked: Request, on_piece: OnPiece | None = None) -> list[Episode]:
         """Play a request's problem, one request at a time: several would share the processor."""
         problems = [completions.problem(asked, self.team)] * asked.n
         how: dict[str, Any] = {"seed": asked.seed, "temperature": asked.temperature, "max_new_tokens": asked.longest}
         with self._playing:
-            return self.team.play_many(problems, **how, told=told)
+            return self.team.play_many(problems, **how, on_piece=on_piece)
 
 
 class _Handler(Handler):
@@ -212,7 +212,9 @@ class _LeftError(Exception):
     """The client is gone."""
 
 
-def _as_told(play: Callable[[Told], Sequence[Episode]], gone: Callable[[], bool]) -> Generator[Piece | Turn | Episode]:
+def _as_told(
+    play: Callable[[OnPiece], Sequence[Episode]], gone: Callable[[], bool]
+) -> Generator[Piece | Turn | Episode]:
     """Yield a play's pieces and turns as they are sampled, then its episodes.
 
     The play runs in a thread of its own, so that a slow client does not delay other requests. If the generator is

@@ -35,7 +35,7 @@ from coevolve.recipe.schema import Component, StrictSampling, anchored, check_ro
 from coevolve.recipe.trust import need_trust
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
-from coevolve.teams.telling import Telling, Told
+from coevolve.teams.telling import OnPiece, StreamingEngine
 from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Turn
 
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
@@ -160,19 +160,19 @@ class Team:
         seed: int = 0,
         temperature: float | None = None,
         max_new_tokens: int | None = None,
-        told: Told | None = None,
+        on_piece: OnPiece | None = None,
     ) -> list[Episode]:
         """Play several problems at the same time and return an episode for each. A repeated problem is sampled anew
         each time.
 
-        told: called with the turns and their pieces as they are sampled (``teams.telling``).
+        on_piece: called with the turns and their pieces as they are sampled (``teams.telling``).
         """
         given = [self._problem(self._columns(problem)) for problem in problems]
         longest = self.sampling.length_range[1] if max_new_tokens is None else max_new_tokens
         sampling = self.sampling.at_length(longest)
         if temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=temperature)
-        engine = self.engine if told is None else Telling(self.engine, told)
+        engine = self.engine if on_piece is None else StreamingEngine(self.engine, on_piece)
         stage = Stage(self.roles, self.task, engine, sampling, seed, _STEP)
         return rollout(self.protocol, given, stage)
 

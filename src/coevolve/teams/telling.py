@@ -23,16 +23,16 @@ class Piece(NamedTuple):
     text: str
 
 
-Told = Callable[[Piece | Turn], None]
+OnPiece = Callable[[Piece | Turn], None]
 """A callback for every piece and, when it is complete, every turn; an exception that it raises ends the play."""
 
 
-class Telling:
-    """A wrapper of an engine that calls ``told`` with every turn, and with its pieces if the engine samples token by
-    token (``Say.told``)."""
+class StreamingEngine:
+    """A wrapper of an engine that calls ``on_piece`` with every turn, and with its pieces if the engine samples token
+    by token (``Say.on_token``)."""
 
-    def __init__(self, engine: BaseEngine, told: Told) -> None:
-        self._engine, self._told = engine, told
+    def __init__(self, engine: BaseEngine, on_piece: OnPiece) -> None:
+        self._engine, self._on_piece = engine, on_piece
 
     def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
         return self._engine.encode(policy, prompt)
@@ -45,7 +45,7 @@ class Telling:
         spoken = self._engine.generate(heard)
         for turns in spoken.values():
             for turn in turns:
-                self._told(turn)
+                self._on_piece(turn)
         return spoken
 
     def _heard(self, name: PolicyName, say: Say) -> Say:
@@ -55,9 +55,9 @@ class Telling:
         def token(id: int) -> None:
             nonlocal before
             ids.append(id)
-            [text] = tokens.said(tokenizer, [(say.prompt_ids, ids)])
+            [text] = tokens.decode_actions(tokenizer, [(say.prompt_ids, ids)])
             if len(text) > len(before) and text.startswith(before) and not text.endswith(_HALF):
-                self._told(Piece(say.role, say.round, text[len(before) :]))
+                self._on_piece(Piece(say.role, say.round, text[len(before) :]))
                 before = text
 
-        return dataclasses.replace(say, told=token)
+        return dataclasses.replace(say, on_token=token)
