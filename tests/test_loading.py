@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 import struct
+import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import try_to_load_from_cache
 from micro import VOCABULARY, character_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -591,24 +594,67 @@ def test_a_broken_generation_config_in_the_hubs_cache(llama: Path, monkeypatch: 
         models.load_generation("some/one", None)
 
 
-def test_a_model_of_which_the_configuration_alone_was_downloaded(
-    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked for; one that is there whole is not."""
-    snapshot = tmp_path / "hub" / "models--some--one" / "snapshots" / ("0" * 40)
-    shutil.copytree(llama, snapshot)
-    (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
-    asked: list[str] = []
-    monkeypatch.setattr(models, "try_to_load_from_cache", lambda name, file: str(snapshot / file))
-    monkeypatch.setattr(models, "_require_on_hub", asked.append)
+@pytest.fixture
+def cached(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache with ``some/one``; returns the folder of the model in it."""
+    folder = tmp_path / "hub" / "models--some--one" / "snapshots" / ("0" * 40)
+    shutil.copytree(llama, folder)
+    (folder.parents[1] / "refs").mkdir()
+    (folder.parents[1] / "refs" / "main").write_text("0" * 40)
+    look = partial(try_to_load_from_cache, cache_dir=tmp_path / "hub")
+    monkeypatch.setattr(models, "try_to_load_from_cache", look)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "loads"),
+    [
+        ("generation_config.json", [models.AutoModelForCausalLM, models.GenerationConfig]),
+        ("chat_template.jinja", [models.AutoTokenizer]),
+        ("tokenizer.json", [models.AutoTokenizer]),
+    ],
+)
+def test_a_download_that_was_broken_off_is_gone_on_with(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, file: str, loads: list[type]
+) -> None:
+    """A file that the model may lack: without it ends of turns or the chat template would be lost without a word."""
+    asked: list[str] = []
+    monkeypatch.setattr(models, "_require_on_hub", asked.append)
+    (cached / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    (cached / "chat_template.jinja").write_text("{{ messages }}")
+    assert all(models._is_here("some/one", auto) for auto in loads) and not asked
+    (cached / file).unlink()
+    assert not any(models._is_here("some/one", auto) for auto in loads)
+    assert asked == ["some/one"] * len(loads)
+    monkeypatch.setattr(models, "_require_on_hub", lambda name: models.load_config("/there/is/none"))
+    for auto in loads:
+        with pytest.warns(UserWarning, match=rf"whether the model 'some/one' has a {file}, .* cannot be asked"):
+            assert models._is_here("some/one", auto)
+    missing = cached.parents[1] / ".no_exist" / cached.name / file  # huggingface_hub's note
+    missing.parent.mkdir(parents=True)
+    missing.touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert file == "tokenizer.json" or all(models._is_here("some/one", auto) for auto in loads)
+
+
+def test_a_chat_template_may_be_in_the_tokenizers_config(cached: Path) -> None:
+    config = json.loads((cached / "tokenizer_config.json").read_text())
+    (cached / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": "{{ messages }}"}))
+    assert models._is_here("some/one", models.AutoTokenizer)
+
+
+def test_a_model_of_which_the_configuration_alone_was_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for; one that is there whole is not."""
+    asked: list[str] = []
+    monkeypatch.setattr(models, "_require_on_hub", asked.append)
     for auto in (models.AutoConfig, models.AutoTokenizer, models.AutoModelForCausalLM):
         assert models._is_cached("some/one", auto)
-    (snapshot / ONE).unlink()
-    (snapshot / "tokenizer.json").unlink()
-    (snapshot / "tokenizer_config.json").unlink()
+    (cached / ONE).unlink()
+    (cached / "tokenizer.json").unlink()
+    (cached / "tokenizer_config.json").unlink()
     for load in (models.load_causal_lm, models.load_tokenizer):
         with pytest.raises((ValueError, AssertionError)):
             load("some/one")

@@ -5,6 +5,7 @@ weights. Weights are loaded exactly as the files have them, or a ValueError is r
 """
 
 import string
+import warnings
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -24,7 +25,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import GENERATION_CONFIG_NAME, logging
+from transformers.utils import GENERATION_CONFIG_NAME as _GENERATION
+from transformers.utils import logging
 
 from coevolve.faults import one_line
 from coevolve.files import read_json, shown
@@ -36,6 +38,7 @@ _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
 _COPY = "copy the tokenizer's files (tokenizer.json, ...) into the folder"
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 _TOKENIZERS = ("tokenizer_config.json", *_VOCABULARIES)
+_TEMPLATE = "chat_template.jinja"
 _FOR_GGUF = ("gguf", "accelerate")  # packages with which transformers reads such a file
 _TRIED = 256  # the number of ids whose texts ``_speaks`` tokenises
 
@@ -51,13 +54,15 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
     """Return a model's generation config, or one made from its configuration if it has none. Raises ValueError for a
     broken file."""
     _check_generation(name)
+    where = resolve(name)
+    here = isinstance(where, Path) or _is_here(where, GenerationConfig)
     try:
-        found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
+        found: GenerationConfig = GenerationConfig.from_pretrained(str(where), local_files_only=here)
     except OSError:  # it has none, or has just downloaded a broken one
         _check_generation(name)
         found = GenerationConfig.from_model_config(config)
     except (AttributeError, TypeError, ValueError) as error:  # a value that it does not know
-        why = f"{GENERATION_CONFIG_NAME} cannot be read ({one_line(error)[:240]}); mend that file, or copy it again"
+        why = f"{_GENERATION} cannot be read ({one_line(error)[:240]}); mend that file, or copy it again"
         raise ValueError(f"model {name!r}: {why}") from error
     return found
 
@@ -66,7 +71,7 @@ def _check_generation(name: str) -> None:
     """Raise ValueError for a broken generation config in a folder or the hub's cache: transformers takes a file that it
     cannot read for none, without a word."""
     folder = where if isinstance(where := resolve(name), Path) else snapshot(where)
-    if folder is None or not (file := folder / GENERATION_CONFIG_NAME).is_file():
+    if folder is None or not (file := folder / _GENERATION).is_file():
         return
     try:
         ends = read_json(file).get("eos_token_id")
@@ -175,7 +180,7 @@ def _check_kernels(name: str, config: Any) -> None:
 
 def _load(auto: Any, name: str, **options: Any) -> Any:
     where = resolve(name)
-    here = isinstance(where, Path) or _is_cached(where, auto)
+    here = isinstance(where, Path) or _is_here(where, auto)
     if here:
         options["local_files_only"] = True
     else:
@@ -243,10 +248,44 @@ def _speaks(tokenizer: PreTrainedTokenizerBase) -> bool:
     return False
 
 
+def _is_here(name: str, auto: Any) -> bool:
+    """Return whether all that ``auto`` reads of a hub model is in the cache. Where a download may have been broken off,
+    the hub is asked; if it cannot be reached, a warning names the file that may be missing."""
+    if not _is_cached(name, auto):
+        return False
+    if not (file := _unknown(name, auto)):
+        return True
+    try:
+        _require_on_hub(name)
+    except ValueError as error:
+        warnings.warn(
+            f"the cache of the hub does not say whether the model {name!r} has a {file}, which a download that was "
+            f"broken off leaves out, and the hub cannot be asked; what is there is used ({error})",
+            stacklevel=2,
+        )
+        return True
+    return False
+
+
+def _unknown(name: str, auto: Any) -> str:
+    """Return a file that the hub's model may have and the cache neither has nor knows to be missing; "" if there is
+    none."""
+    folder = snapshot(name)
+    assert folder is not None, f"{name} is in the cache"
+    if auto is AutoTokenizer:
+        if not any((folder / file).is_file() for file in _VOCABULARIES):
+            return _VOCABULARIES[0]
+        config = folder / "tokenizer_config.json"
+        if config.is_file() and b'"chat_template"' in config.read_bytes():
+            return ""
+    file = {AutoTokenizer: _TEMPLATE, AutoModelForCausalLM: _GENERATION, GenerationConfig: _GENERATION}.get(auto, "")
+    return file if file and try_to_load_from_cache(name, file) is None else ""
+
+
 def _is_cached(name: str, auto: Any) -> bool:
     """Return whether the files that ``auto`` needs are in the cache: perhaps only the configuration is."""
     folder = snapshot(name)
-    if folder is None or auto is AutoConfig:
+    if folder is None or auto in (AutoConfig, GenerationConfig):
         return folder is not None
     if auto is AutoTokenizer:
         return any((folder / file).is_file() for file in _TOKENIZERS)
