@@ -513,3 +513,18 @@ def test_a_trainer_evaluates_as_a_run_is_evaluated(micro_model: str, tmp_path: P
     plain = [{key: value for key, value in row.items() if key not in timed} for row in rows]
     assert [{k: v for k, v in row.items() if k not in timed} for row in found if row["weights"] == "trained"] == plain
     assert [row["reward"] for row in start] != [row["reward"] for row in rows]
+
+
+def test_a_trainer_seats_the_policies_as_in_the_last_step_that_it_trained(micro_model: str, tmp_path: Path) -> None:
+    """As ``coevolve eval`` does, also if a callback ended the training early."""
+
+    class Stop:
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_training_stop = state.global_step == 2
+            seated.append({row["role"]: row["policy"] for row in trainer.evaluate(1) if row["setting"] == "team"})
+
+    seated: list[dict[str, str]] = []
+    trainer = toy(micro_model, every=1, steps=4, callbacks=[Stop()])
+    trainer.run(tmp_path / "run")
+    as_it_is, swapped = {"pioneer": "ann", "observer": "bob"}, {"pioneer": "bob", "observer": "ann"}
+    assert [{role: one[role] for role in as_it_is} for one in seated] == [as_it_is, swapped]

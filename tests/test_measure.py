@@ -129,6 +129,11 @@ def test_the_reward_of_a_depth_counts_roles_alike():
     assert found == {"turn/1/reward": 1.5, "turn/2/reward": 1.0}
 
 
+def test_a_step_whose_episodes_all_ended_early_has_its_first_turns_reward():
+    assert interaction([episode(reward=3.0)]) == {}
+    assert interaction([episode(reward=3.0)], stops=True) == {"turn/1/reward": 3.0}
+
+
 @pytest.mark.parametrize(
     ("answer", "want"),
     [

@@ -413,6 +413,8 @@ def test_the_return_of_each_turn_and_parts_are_logged(micro_model):
     assert line["parts/tokens"] == pytest.approx(sum(ends) / len(ends))
     assert line["turn/1/reward"] == pytest.approx(sum(firsts) / len(firsts))
     assert line["turn/1/reward"] + line["turn/2/reward"] == pytest.approx(2 * line["reward"])
+    ended = toy(micro_model, play=rounds(2, done=-1.0), members=2, algorithm=magrpo()).step(0)
+    assert ended["turn/1/reward"] == pytest.approx(ended["reward"]) and "turn/2/reward" not in ended
 
 
 def test_a_batch_is_reused_as_often_as_asked(micro_model):

@@ -104,13 +104,17 @@ def _priced(batch: Batch, rows_B: Tensor, eta: float) -> Metrics:
     return {"kl": kl} if math.isnan(paid) else {"kl": kl, "objective": paid - eta * kl}
 
 
-def interaction(episodes: Sequence[Episode]) -> Metrics:
-    """Return metrics of joints: the reward at each depth, if there are several, and the means of ``Episode.parts``."""
+def interaction(episodes: Sequence[Episode], stops: bool = False) -> Metrics:
+    """Return metrics of joints: the reward at each depth, if there are several, and the means of ``Episode.parts``.
+
+    stops: whether episodes may end early; then the first depth's reward is told of steps in which all did, too, which
+    are the best ones."""
     levels: dict[int, list[float]] = {}
     for episode in episodes:
         for depth, joint in zip(episode.depths(), episode.joints, strict=True):
             levels.setdefault(depth, []).append(fmean(joint.by_role().values()))
-    found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
+    told = len(levels) > 1 or stops
+    found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items() if told}
     return found | means([episode.parts for episode in episodes])
 
 
@@ -189,15 +193,17 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
     return parts
 
 
-def step_metrics(episodes: Sequence[Episode], updates: Mapping[PolicyName, Metrics], clock: Clock) -> Metrics:
+def step_metrics(
+    episodes: Sequence[Episode], updates: Mapping[PolicyName, Metrics], clock: Clock, stops: bool = False
+) -> Metrics:
     """Return the metrics of a step: of the team, then each role's reward, KL and objective, each policy's numbers under
     agents/<policy>/, and times.
 
-    updates: the metrics of each policy's update.
+    updates: the metrics of each policy's update. stops: as in ``interaction``.
     """
     turns = [turn for episode in episodes for turn in episode.turns]
     agents = _by_policy(turns, updates)
-    line = spoken(turns) | interaction(episodes)
+    line = spoken(turns) | interaction(episodes, stops)
     roles = list(dict.fromkeys(turn.role for turn in turns))
     for role in roles:
         if scored := [turn for turn in turns if turn.role == role and turn.reward is not None]:

@@ -146,7 +146,8 @@ class Trainer:
             with clock("publish"):
                 self.publish(updates, i + 1)
             note_parts(self.episodes, self.task)
-        return step_metrics(self.episodes, updates, clock)
+        stops = getattr(self.play, "settings", {}).get("done") is not None
+        return step_metrics(self.episodes, updates, clock, stops)
 
     def sampled(self, i: int, clock: Clock) -> list[Episode]:
         """Return the episodes of step i, sampled with the published weights."""
@@ -397,8 +398,8 @@ class Trainer:
         }
 
     def evaluate(self, problems: int | None = None, *, samples: int = 1, seed: int = SEED) -> list[dict[str, Any]]:
-        """Return the rows of ``coevolve.evaluate``: the team with the last step's cast, and each policy alone, on
-        held-out problems, with the weights of now.
+        """Return the rows of ``coevolve.evaluate``: the team with the cast of the last step that was trained (of the
+        first, before any), and each policy alone, on held-out problems, with the weights of now.
 
         problems: how many (None: 256, or all if there are fewer), always the same ones. samples: episodes of each in
         sampled rows. seed: of the random numbers. After a run, which ends worker processes but no servers, it starts
@@ -407,7 +408,7 @@ class Trainer:
         return evaluate(
             task=self.task,
             play=self.play,
-            cast_at=self.cast(self.steps - 1),
+            cast_at=self.cast(max(0, max(self.versions.values(), default=0) - 1)),
             policies=self.policies,
             engine=self.engine,
             sampling=self.sampling,

@@ -121,7 +121,7 @@ class Sampling:
         return self.top_k > 0 or self.top_p < 1 or self.repetition_penalty != 1.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Turn:
     """One completion by one role: the unit of training, with exactly the token ids of its prompt and those it sampled.
 

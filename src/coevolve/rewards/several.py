@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count, islice
+from itertools import count
 from typing import Any
+from weakref import ReferenceType, ref
 
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import did_you_mean
@@ -25,10 +26,6 @@ REWARDS: Mapping[str, Callable[..., Scorer]] = {"classifier": ModelReward, JUDGE
 """The built-in rewards, by their names in a recipe."""
 
 
-_MOST = 1 << 16
-"""Most cases whose parts are remembered while ``parts`` is not called for them."""
-
-
 class Rewards:
     """The weighted sum of several rewards, as a task's ``reward``: cases -> one number per turn.
 
@@ -41,37 +38,42 @@ class Rewards:
         self.names = _distinct([scorer.name for scorer in scorers])
         self.tells = len(scorers) > 1 or any(scorer.tells for scorer in scorers)
         """Whether ``parts`` logs more than the reward itself."""
-        self._known: dict[tuple[int, ...], tuple[tuple[Turn, ...], Metrics]] | None = None
-        """ids of a case's turns -> (the turns, held so that their ids are not reused; the parts of their reward). None
-        until ``parts`` is first called."""
+        self._known: dict[tuple[int, ...], tuple[Metrics, list[ReferenceType[Turn]]]] | None = None
+        """ids of a case's turns -> (the parts of their reward, references that remove the entry with one of the turns).
+        None until ``parts`` is first called."""
 
     def __call__(self, cases: Sequence[Case]) -> list[list[float]]:
         paid, parts = self._judged(cases)
         if self._known is not None:
-            if len(self._known) > _MOST:
-                self._known.clear()
-            self._known |= {_key(case): (case.turns, found) for case, found in zip(cases, parts, strict=True)}
+            for case, found in zip(cases, parts, strict=True):
+                self._remember(case, found, self._known)
         return paid
 
     def parts(self) -> Callable[[Sequence[Case]], list[Metrics]]:
         """Return a task's ``parts``: a function of cases that returns, for each, the mean over its turns of each reward
         that applies, and the other numbers that the reward logs.
 
-        From this call on, the parts of rewarded cases are remembered until they are asked for; other cases are judged.
+        From this call on, the parts of rewarded cases are remembered as long as their turns; other cases are judged.
         """
         self._known = {}
         return self._parts_of
 
     def _parts_of(self, cases: Sequence[Case]) -> list[Metrics]:
         remembered = self._known or {}
-        known = {_key(case): remembered[_key(case)] for case in cases if _key(case) in remembered}
-        if known:  # cases paid after these may be of the next step, sampled ahead; older ones are not asked for again
-            last = max(number for number, key in enumerate(remembered) if key in known)
-            self._known = dict(islice(remembered.items(), last + 1, None))
+        known = {_key(case): remembered[_key(case)][0] for case in cases if _key(case) in remembered}
         if others := [case for case in cases if _key(case) not in known]:
             _, judged = self._judged(others)
-            known |= {_key(case): (case.turns, found) for case, found in zip(others, judged, strict=True)}
-        return [known[_key(case)][1] for case in cases]
+            known |= {_key(case): found for case, found in zip(others, judged, strict=True)}
+        return [known[_key(case)] for case in cases]
+
+    @staticmethod
+    def _remember(
+        case: Case, found: Metrics, known: dict[tuple[int, ...], tuple[Metrics, list[ReferenceType[Turn]]]]
+    ) -> None:
+        def forget(_: ReferenceType[Turn], key: tuple[int, ...] = _key(case)) -> None:
+            known.pop(key, None)
+
+        known[_key(case)] = found, [ref(turn, forget) for turn in case.turns]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
         """Raise ValueError if one of the rewards could not judge one turn of each role."""
