@@ -19,7 +19,7 @@ from forked import FORKING
 from safetensors.torch import load_file, save_file
 from toy import Lucky, toy, without_times
 
-from coevolve import PolicySpec, Trainer, chain, cli, cory, exchange, fixed, magrpo, marlhf, rounds
+from coevolve import PolicySpec, Trainer, chain, cli, cory, exchange, fixed, magrpo, marlhf, ppo, rounds
 from coevolve.commands.train import _run as train_or_go_on
 from coevolve.credit import compared, crossed, own_return, team_return
 from coevolve.faults import RanksLostError
@@ -168,6 +168,34 @@ def test_a_frozen_partner_who_is_another_now_is_told(micro_model, tmp_path):
         UserWarning, match=r"the frozen policy 'bob' has other weights in the checkpoint than \S+partner now"
     ):
         frozen(micro_model, partner, steps=3).run(run, resume=True, listeners=[])
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (
+            "full",
+            "policy 'ann' was kept near a start model with other weights than .*model has now; its KL is to those",
+        ),
+        ("lora", "agents/ann: the adapter was trained on a base with other weights than .*model has now; what follows"),
+    ],
+)
+def test_a_start_model_that_is_another_now_is_told(micro_model, tmp_path, weights, says):
+    """Under an adapter it changes what the policy says, and beside full weights what its KL is to."""
+    model = Path(shutil.copytree(micro_model, tmp_path / "model"))
+    spec = PolicySpec(model=str(model), learning_rate=1e-2, weights=weights)
+
+    def going(steps):
+        return toy(model, roles=["pioneer"], policies={"ann": spec}, algorithm=ppo(), steps=steps)
+
+    run = going(1).run(tmp_path / "run", listeners=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        going(2).run(run, resume=True, listeners=[])
+    other = {name: tensor * 1.25 for name, tensor in load_file(model / "model.safetensors").items()}
+    save_file(other, model / "model.safetensors", {"format": "pt"})
+    with pytest.warns(UserWarning, match=says):
+        going(3).run(run, resume=True, listeners=[])
 
 
 def test_a_torn_checkpoint_is_named(micro_model, run):

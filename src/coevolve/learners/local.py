@@ -287,8 +287,12 @@ class LocalLearner(Policy):
         return made
 
     def training_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs beyond the folder of ``save``: the optimiser state (empty if frozen)."""
-        return {} if self.optimizer is None else {"optimizer": saved(self.optimizer)}
+        """Return what a resumed run needs beyond the folder of ``save``: the optimiser state, and a digest of the
+        reference (empty if frozen)."""
+        if self.optimizer is None:
+            return {}
+        start = {} if self.reference is None else self.reference.base.beginnings()
+        return {"optimizer": saved(self.optimizer), "reference": start}
 
     def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
         """Restore weights, value head and optimiser from a checkpoint, bit for bit; a frozen policy only warns if the
@@ -311,6 +315,14 @@ class LocalLearner(Policy):
         if self.value_head is not None:
             self.value_head.load_state_dict(head)
         load_state(self.optimizer, training_state["optimizer"])
+        start = None if self.reference is None else self.reference.base
+        own = start is self.weights.base  # an adapter's, in whose folder it is noted
+        if start is not None and not own and start.has_changed(since=training_state.get("reference", {})):
+            warnings.warn(
+                f"policy {self.name!r} was kept near a start model with other weights than {self.spec.model} has now; "
+                "its KL is to those of now",
+                stacklevel=3,
+            )
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,13 +22,16 @@ from transformers import DynamicCache
 from transformers.pytorch_utils import Conv1D
 
 from coevolve.faults import one_line
+from coevolve.files import read_json
 from coevolve.interfaces import Backend
 from coevolve.models.adapters import Adapters, lora_layers
-from coevolve.models.exact import beginning_unlike, check_file, check_same, read, weight_files
+from coevolve.models.exact import beginning_unlike, beginnings, check_file, check_same, read, weight_files
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
 
 ADAPTER_FILE = "adapter_model.safetensors"
+_OF_BASE = "adapter_base.json"
+"""The file beside an adapter that tells of the base on which it was trained (``Base.beginnings``)."""
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """Keys of an adapter's config that change how its tensors are used."""
@@ -109,6 +112,18 @@ class Base:
         prefix: str = self.peft.base_model.prefix  # of adapters' parameters
         return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
 
+    @torch.no_grad()
+    def beginnings(self) -> dict[str, str]:
+        """Return ``exact.beginnings`` of the model without adapters, under a name for 4 bits or for whole numbers,
+        as it is noted beside an adapter; empty for a model in shards."""
+        four_bit = getattr(self.causal, "is_loaded_in_4bit", False)
+        found = beginnings(self.bare_state())
+        return {"base_4bit" if four_bit else "base": found} if found else {}
+
+    def has_changed(self, since: Mapping[str, str]) -> bool:
+        """Return whether the model, without adapters, is another one than when ``beginnings`` was noted."""
+        return any(since.get(key, value) != value for key, value in self.beginnings().items())
+
     def groupable(self) -> bool:
         """Return whether rows of different adapters can share a forward: no adapter is on the head."""
         top = head(self.causal)
@@ -158,7 +173,9 @@ class Weights:
             return
         tensors = _adapter_state(self.base.peft, self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
+        plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        save_file(plain, folder / ADAPTER_FILE)
+        (folder / _OF_BASE).write_text(json.dumps(self.base.beginnings()), "utf-8")
         config = self.base.peft.peft_config[self.adapter]
         config.save_pretrained(folder)
 
@@ -171,7 +188,8 @@ class Weights:
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Load the weights that ``save`` wrote, bit for bit. Raises ValueError for weights of another policy."""
+        """Load the weights that ``save`` wrote, bit for bit. Raises ValueError for weights of another policy; warns of
+        an adapter whose base has changed."""
         if self.adapter is None:
             saved = load_causal_lm(str(folder.absolute())).state_dict()
             check_same(saved, self.base.bare_state(), folder)
@@ -185,6 +203,13 @@ class Weights:
         check_same(tensors, _adapter_state(self.base.peft, self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
         set_peft_model_state_dict(self.base.peft, tensors, self.adapter)
+        of_base = folder / _OF_BASE
+        if of_base.is_file() and self.base.has_changed(since=read_json(of_base)):
+            warnings.warn(
+                f"{folder}: the adapter was trained on a base with other weights than {self.base.causal.name_or_path} "
+                "has now; what follows is computed with those of now",
+                stacklevel=3,
+            )
 
 
 def checkpoint_tensors(causal: Any) -> dict[str, Tensor]:
