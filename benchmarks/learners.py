@@ -34,7 +34,7 @@ from peers_work import SIZES, Case, save_model
 
 from coevolve import LocalEngine, PolicySpec, Targets, build_policies, magrpo
 from coevolve.learners import cost, fsdp
-from coevolve.recipe.plan import adapter_size, sizes, weightless
+from coevolve.learners.sizes import adapter_size, sizes, weightless
 from coevolve.types import Batch, Problem, Sampling, Say
 
 RANKS = 2

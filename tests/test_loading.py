@@ -27,9 +27,9 @@ from transformers import (
 
 from coevolve.learners.build import build_policies
 from coevolve.learners.elsewhere import FrozenElsewhere
+from coevolve.learners.sizes import weightless
 from coevolve.models import load as models
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.recipe import plan
 from coevolve.rewards.classifier import Classifier
 
 ONE = "model.safetensors"
@@ -310,7 +310,7 @@ def test_an_attention_that_would_be_fetched_is_refused(micro_model, tmp_path, mo
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-@pytest.mark.parametrize("load", [models.load_causal_lm, models.load_classifier, models.load_config, plan.weightless])
+@pytest.mark.parametrize("load", [models.load_causal_lm, models.load_classifier, models.load_config, weightless])
 def test_a_kernel_that_a_model_names_is_not_fetched(
     load: Any, key: str, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

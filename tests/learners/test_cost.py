@@ -13,8 +13,9 @@ from transformers import Qwen2Config
 from coevolve import cli
 from coevolve.learners import cost
 from coevolve.learners.build import build_policies
+from coevolve.learners.sizes import adapter_size, sizes, weightless
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.recipe.plan import adapter_size, plan, sizes, weightless
+from coevolve.recipe.plan import plan
 from coevolve.recipe.schema import load_recipe
 from coevolve.runtime import placement
 
@@ -186,13 +187,13 @@ def test_what_worker_processes_take_is_told_where_they_would_start(qwen: str, mo
     def beside(*changes: str, workers: str = "auto") -> str:
         return planned(qwen, "device=cpu", *changes, told="in 8 worker processes", workers=workers)
 
-    monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 8)
+    monkeypatch.setattr("coevolve.recipe.memory.cores", lambda: 8)
     full = "weights=full", "micro_tokens=2048", "compute=torch"
     assert beside(*full) == beside(*full, workers="true") == "217.43 GiB (gradients 132.27, work 85.16)"
     assert beside(*full, workers="false") == ""
     assert beside("load_in_4bit=true", "compute=torch", workers="true") == ""  # which stays in this process
     assert beside("weights=frozen", "compute=torch") == "12.25 GiB (work 12.25)"  # a cache of 1.75 each
-    monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 1)
+    monkeypatch.setattr("coevolve.recipe.memory.cores", lambda: 1)
     assert planned(qwen, *full, told="worker processes", workers="true") == ""
 
 
@@ -200,7 +201,7 @@ def test_each_worker_process_keeps_the_copy_that_compiled_loops_sample(
     qwen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
-    for module in ("runtime.placement", "recipe.plan"):
+    for module in ("runtime.placement", "recipe.memory"):
         monkeypatch.setattr(f"coevolve.{module}.cores", lambda: 2)
     # 2 x 2 bytes each of 1,310,195,712 and 233,373,696, once for both policies, and the cache of one
     assert planned(qwen, "weights=frozen", "device=cpu", told="worker processes") == (

@@ -22,10 +22,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import fetch_models
 from coevolve import cli
 from coevolve.learners.build import build_policies
+from coevolve.learners.sizes import weightless
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import Base, Weights
-from coevolve.recipe.plan import weightless
 from coevolve.teams.export import export
 
 gguf: Any = pytest.importorskip("gguf", reason="needs coevolve[gguf]")

@@ -8,9 +8,7 @@ from typing import Literal
 
 from coevolve import defaults
 from coevolve.interfaces import Engine
-from coevolve.models.spec import PolicySpec
 from coevolve.settings import Count, Positive
-from coevolve.types import PolicyName
 
 
 def local(*, max_tokens: Count = defaults.MAX_TOKENS) -> Engine:
@@ -73,17 +71,7 @@ def openai(*, url: str, model: str | None = None, seconds: Positive = defaults.S
 ENGINES: Mapping[str, Callable[..., Engine]] = {"local": local, "vllm": vllm, "sglang": sglang, "openai": openai}
 
 SERVERS = frozenset({"vllm", "sglang", "openai"})
-"""The engines that are one server for all policies that they sample (``check_one_server``)."""
+"""The engines that are one server for all policies that they sample (``one_server``)."""
 
 FOR_FROZEN = frozenset({"openai"})
 """The engines whose turns no policy can learn from: they give no log-probabilities."""
-
-
-def check_one_server(team: Mapping[PolicyName, PolicySpec], takes: bool) -> None:
-    """Raise ValueError if one server cannot sample these policies. takes: whether it takes their weights."""
-    own = "give each a server: policies.X.engine"
-    if len(distinct := dict.fromkeys(spec.model for spec in team.values())) > 1:
-        raise ValueError(f"one server has one base, and this team has {', '.join(distinct)}; {own}")
-    full = [name for name, spec in team.items() if spec.weights == "full"]
-    if takes and full and len(team) > 1:
-        raise ValueError(f"policy {full[0]!r} has full weights, of which a server holds one set; {own}")

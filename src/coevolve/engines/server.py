@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from coevolve import defaults
-from coevolve.engines import check_one_server
 from coevolve.engines.base import BaseEngine, Sample
+from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
 from coevolve.engines.transfer import ROUTES as TRANSFER

@@ -27,7 +27,8 @@ from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.checks import ALL_FROZEN, GREEDY, check_engine, check_idle
-from coevolve.engines import ENGINES, FOR_FROZEN, SERVERS, check_one_server
+from coevolve.engines import ENGINES, FOR_FROZEN, SERVERS
+from coevolve.engines.one_server import check_one_server
 from coevolve.faults import blame
 from coevolve.files import cut, shown
 from coevolve.interfaces import Engine, Learner, Task
@@ -161,6 +162,11 @@ class Recipe(BaseModel):
         if str(self.algorithm.get("name")) in ALGORITHMS:  # another algorithm may train a policy that never speaks
             check_idle(self.policies, [*self.roles.values(), *critics], "`roles`")
         return self
+
+    @property
+    def engines(self) -> list[Component]:
+        """The engines that the recipe names: the team's and those of single policies."""
+        return [one for one in (self.engine, *(spec.engine for spec in self.policies.values())) if one]
 
     def record(self) -> dict[str, Any]:
         """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""
