@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from coevolve.settings import Workers
 from coevolve.types import Sampling
 
@@ -22,5 +24,7 @@ SAMPLES = 4
 
 MAX_TOKENS = 1 << 16
 """Positions (prompts, padding and new tokens) that the local engine decodes at a time."""
+TRANSFER: Literal["disk"] = "disk"
+"""How full weights are sent to a server."""
 SERVER_SECONDS = 600.0
 """Seconds within which a server must start, load weights, or answer one call."""

@@ -26,7 +26,7 @@ def vllm(
     model: str | None = None,
     seconds: Positive = defaults.SERVER_SECONDS,
     staleness: Literal[0, 1] = 0,
-    transfer: Literal["disk", "nccl", "ipc"] = "disk",
+    transfer: Literal["disk", "nccl", "ipc"] = defaults.TRANSFER,
 ) -> Engine:
     """Sample with a vLLM server: the one at ``url``, or a ``vllm serve`` started with the flags in ``start``
     (``ServerEngine``)."""

@@ -69,7 +69,7 @@ class ServerEngine(BaseEngine):
         model: str | None = None,
         seconds: float = defaults.SERVER_SECONDS,
         staleness: int = 0,
-        transfer: Literal["disk"] | Way = "disk",
+        transfer: Literal["disk"] | Way = defaults.TRANSFER,
     ) -> None:
         super().__init__()
         if url is not None and start is not None:

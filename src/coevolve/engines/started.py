@@ -37,7 +37,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM allows as ``max-lora-rank``."""
 
 
-def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: str = "disk") -> tuple[Child, str]:
+def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: str) -> tuple[Child, str]:
     """Start a server for this team, wait until it answers, and return it with its url. transfer: how it gets full
     weights.
 

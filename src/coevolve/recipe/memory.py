@@ -102,9 +102,10 @@ def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
 
 def _sent(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
     """Return how much a publish of a policy writes, and how if not to the disk."""
-    way = (spec.engine or recipe.engine or {}).get("transfer", "disk") if spec.weights == "full" else "disk"
-    size = _mb(cost.published(spec, parameters, adapter, by_disk=way == "disk"))
-    return size if way == "disk" else f"{size} by {way}"
+    way = (spec.engine or recipe.engine or {}).get("transfer", defaults.TRANSFER)
+    by_disk = spec.weights != "full" or way == "disk"
+    size = _mb(cost.published(spec, parameters, adapter, by_disk))
+    return size if by_disk else f"{size} by {way}"
 
 
 def _publish(recipe: Recipe, sent: Mapping[PolicyName, str]) -> list[str]:
