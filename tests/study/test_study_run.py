@@ -258,8 +258,8 @@ def test_a_result_keeps_the_rows_of_sampled_decoding_alone(here):
 
 
 def test_a_result_says_whether_what_computes_had_changes_that_were_not_committed():
-    assert results._commit({"git_commit": "a", "git_changes": ["docs/x.md", "src/x.py"]}) == "a, with changes"
-    assert results._commit({"git_commit": "a", "git_changes": ["docs/x.md"]}) == "a"
+    assert results.commit_of({"git_commit": "a", "git_changes": ["docs/x.md", "src/x.py"]}) == "a, with changes"
+    assert results.commit_of({"git_commit": "a", "git_changes": ["docs/x.md"]}) == "a"
 
 
 def test_a_machine_is_known_by_its_card_whatever_the_cards_number():

@@ -31,7 +31,7 @@ from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
 from coevolve.engines.transfer import ROUTES as TRANSFER
 from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
-from coevolve.faults import ShortageError
+from coevolve.faults import RanksLostError, ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
@@ -220,7 +220,7 @@ class ServerEngine(BaseEngine):
         """Restart the server if this engine started it and it died, is not healthy (``answers``) or has half of the
         weights, at most once a publish or rollout. Return False if it was not restarted; with staleness it never is, as
         the weights may be changing meanwhile."""
-        if self.child is None or self.staleness or self._revived:
+        if self.child is None or self.staleness or self._revived or isinstance(error, RanksLostError):
             return False
         if answers(self.child, str(self.url)) and not self._broken:
             return False
@@ -231,6 +231,8 @@ class ServerEngine(BaseEngine):
         return True
 
     def _publish(self, news: Sequence[Published]) -> None:
+        if self._broken and self.child is not None:  # by ranks that were lost in the middle of a transfer
+            self._end(keep_log=True)
         if not self._begun:
             news = list(self.published.values())  # a server that begins has none
             if self.ours:

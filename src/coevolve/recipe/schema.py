@@ -168,6 +168,12 @@ class Recipe(BaseModel):
         """The engines that the recipe names: the team's and those of single policies."""
         return [one for one in (self.engine, *(spec.engine for spec in self.policies.values())) if one]
 
+    @property
+    def fills_a_server(self) -> bool:
+        """Whether full weights are put on a server at an address, which holds one set: of one run at a time."""
+        of_all = [(spec, spec.engine or self.engine or {}) for spec in self.policies.values()]
+        return any("url" in engine and spec.weights == "full" for spec, engine in of_all)
+
     def record(self) -> dict[str, Any]:
         """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""
         return self.model_dump(mode="json")
@@ -289,9 +295,7 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
     Policies with the same engine settings and model share one engine, but not policies with full weights, of which a
     server holds one set. All others share the recipe's engine."""
-    if recipe.engine is not None and (kind := recipe.engine["name"]) in SERVERS:
-        shared = {name: spec for name, spec in recipe.policies.items() if spec.engine is None}
-        check_one_server(shared, takes=kind not in FOR_FROZEN)
+    _check_servers(recipe)
     others = resolve(recipe.engine, ENGINES, "engine", partial(_places, ENGINES)) if recipe.engine is not None else None
     makers: dict[str, Callable[[], Engine]] = {}
     whose: dict[PolicyName, str] = {}
@@ -319,6 +323,21 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
         return RoutedEngine({name: engines[key] for name, key in whose.items()}, rest)
 
     return made
+
+
+def _check_servers(recipe: Recipe) -> None:
+    """Raise ValueError for policies that one server cannot sample: those that share the recipe's engine or an address.
+    A critic or judge that never speaks is published to no server."""
+    silent = _critics(recipe.algorithm).keys() - recipe.roles.values()
+    teams: dict[tuple[str, ...], dict[PolicyName, RecipePolicy]] = {}
+    for name, spec in recipe.policies.items():
+        engine = spec.engine or recipe.engine or {}
+        kind, url = str(engine.get("name")), engine.get("url")
+        if kind in SERVERS and name not in silent and (url or spec.engine is None):
+            place = (kind, str(url).rstrip("/"), str(engine.get("model"))) if url else (kind,)
+            teams.setdefault(place, {})[name] = spec
+    for (kind, *_), team in teams.items():
+        check_one_server(team, takes=kind not in FOR_FROZEN)
 
 
 def check_taught(recipe: Recipe) -> None:

@@ -16,6 +16,7 @@ from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
+from coevolve.runs import lock
 from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import RunDir, plain, steps_of
 from coevolve.runs.trained import checkpoint_of, kept, recipe_of, without_cluster
@@ -73,6 +74,8 @@ def measure_run(
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
+    if recipe.fills_a_server:  # a training under way would lose its weights
+        lock.check(directory.path)
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         checkpoints.verify(folder)

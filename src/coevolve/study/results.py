@@ -42,7 +42,7 @@ _ROW = re.compile(
 )
 _BEST = re.compile(r"best@(\d+)/reward")
 _FREE_KEYS = FREE_KEYS | {"seed"}
-_COMPUTES = re.compile(r"(src|recipes)/|study/claims\.yaml$")
+_COMPUTES = re.compile(r"(src|recipes)/|study/.+\.yaml$")
 """Files of a checkout whose changes may change a result."""
 _CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
 _ONE_FOR_ALL = 0
@@ -195,7 +195,7 @@ def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mappin
         evaluated=evaluated,
         machine=_machine(begun),
         versions=versions_in(begun[0]),
-        commit="; ".join(dict.fromkeys(map(_commit, begun))),
+        commit="; ".join(dict.fromkeys(map(commit_of, [*begun, environment()]))),
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
         rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == "sampled"],
@@ -321,7 +321,7 @@ def _spelled(processor: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", "", processor.lower())))
 
 
-def _commit(start: Mapping[str, Any]) -> str:
+def commit_of(start: Mapping[str, Any]) -> str:
     """Return the git commit of a start of a run, marked if files that may change a result had uncommitted changes."""
     commit = str(start["git_commit"])
     changed = any(_COMPUTES.match(file) for file in start.get("git_changes", ()))
@@ -367,11 +367,17 @@ def _rounded(value: float, digits: int) -> float:
 
 def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the first key in which settings differ, with both values; empty if none does."""
-    was, now = _flat(old), _flat(new)
+    was, now = (_flat(one) | _order(one) for one in (old, new))
     for key in dict.fromkeys((*was, *now)):
         if was.get(key) != now.get(key):
             return f"{key} is {was.get(key, 'left out')!r} there and {now.get(key, 'left out')!r} here"
     return ""
+
+
+def _order(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the order of the roles, in which a chain speaks, if there are any; mappings are equal in any order."""
+    roles = settings.get("roles")
+    return {"the order of roles": list(roles)} if isinstance(roles, Mapping) else {}
 
 
 def _from_here(tree: Any) -> Any:

@@ -24,7 +24,7 @@ from coevolve.files import read_json
 from coevolve.recipe.schema import Recipe, check, load_recipe
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
-from coevolve.runs.environment import environment, processor
+from coevolve.runs.environment import environment, processor, starts
 from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
@@ -79,8 +79,12 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
         file = book.results / _PREMISES / f"{name}.json"
         if file.is_file():
             found[name] = read_json(file)
-            if found[name]["recipe"] != results.shared_settings(_recipe_of(book, name)):
+            recipe, before = _recipe_of(book, name), found[name].get("weights", {})
+            if results.first_difference(found[name]["recipe"], results.shared_settings(recipe)):
                 raise ValueError(f"{file} was measured of another recipe than {name} has now; delete it")
+            now = results.start_weights(recipe) if before else {}
+            if any(now.get(model, digest) != digest for model, digest in before.items()):
+                raise ValueError(f"{file} was measured of other start weights than {name} has now; delete it")
     return found
 
 
@@ -123,6 +127,8 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
     check(job.recipe)
     with alone(RUNS / "again") as lock:
+        if any(results.commit_of(one) != results.commit_of(environment()) for one in starts(job.recipe.output_dir)):
+            remove(job.recipe.output_dir)  # an interrupted one, by other code than is asked now
         collect = _Collect(book, [job], {}, RUNS / "again" / "results")
         failed = _train([job], 1, lock, collect)
     for place, why in failed.items():
@@ -318,7 +324,8 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> None:
 
         recipe = _recipe_of(book, name)
         say(f"premise {name}: the start policies play")
-        found = {"recipe": results.shared_settings(recipe), "processor": processor(), **plain(premise(recipe))}
+        about = {"recipe": results.shared_settings(recipe), "weights": results.start_weights(recipe)}
+        found = {**about, "processor": processor(), **plain(premise(recipe))}
         make_folder(book.results / _PREMISES)
         write_text(book.results / _PREMISES / f"{name}.json", json.dumps(found, indent=1) + "\n")
 

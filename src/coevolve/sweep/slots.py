@@ -34,19 +34,27 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
 
     recipes: of all runs. left: how many of them are to be made; these get no more threads than if all runs were made.
     jobs: runs at once; None is one per GPU, or as many as the cores have threads for, but one where policies name a GPU
-    (``cuda:1``), which all runs would use, or where a ``learner`` has processes and GPUs of its own. Threads are cut
-    where all of them together exceed the cores. Raises ValueError for less than one job.
+    (``cuda:1``), which all runs would use, where a ``learner`` has processes and GPUs of its own, or where all runs
+    would use one server or its GPUs (``_one_server``). Threads are cut where all of them together exceed the cores.
+    Raises ValueError for less than one job.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
     devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
-    all_of_it = any(recipe.learner is not None for recipe in recipes)  # a learner chooses its processes and GPUs itself
+    # A learner chooses its processes and GPUs itself.
+    all_of_it = any(recipe.learner is not None or _one_server(recipe) for recipe in recipes)
     spread = list(gpus) if devices & _ANY and devices <= _ANY | {"cpu"} and not all_of_it else []
     wanted = max((recipe.threads or 1 for recipe in recipes), default=1)
     one_gpu = any(device.startswith("cuda:") for device in devices)
     most = jobs or (1 if one_gpu or all_of_it else len(spread) or max(1, cores // wanted))
     threads = max(1, min(wanted, cores // max(1, min(most, len(recipes)))))
     return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(max(1, min(most, left)))]
+
+
+def _one_server(recipe: Recipe) -> bool:
+    """Return whether two runs of this recipe would get in each other's way at their servers: by full weights at one
+    address, or on the same GPUs or port."""
+    return recipe.fills_a_server or any({"devices", "port"} & set(one.get("start") or ()) for one in recipe.engines)
 
 
 def visible(environment: Mapping[str, str], count: int) -> list[str]:
