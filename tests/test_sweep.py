@@ -210,6 +210,23 @@ def test_runs_share_cores_and_gpus(runs, jobs, cores, gpus, found):
     assert slots(runs, len(runs), jobs, cores, gpus) == found
 
 
+@pytest.mark.parametrize(
+    ("engine", "weights", "count"),
+    [
+        ("{name: vllm, url: u}", "full", 1),
+        ("{name: vllm, url: u}", "lora", 2),
+        ("{name: vllm, start: {devices: '1'}}", "lora", 1),
+        ("{name: vllm, start: {port: 8000}}", "lora", 1),
+        ("{name: vllm, start: {}}", "lora", 2),
+    ],
+)
+def test_runs_that_would_share_a_server_train_one_after_the_other(engine, weights, count):
+    """Of full weights it has one set; adapters have names of their own."""
+    one = load_recipe(QUICKSTART, [f"engine={engine}", f"policies.ann.weights={weights}", "policies.bob.weights=lora"])
+    assert len(slots([one] * 4, 4, None, 2, [])) == count
+    assert len(slots([one] * 4, 4, None, 2, ["0", "1"])) == count
+
+
 def test_the_last_runs_have_the_threads_of_the_first():
     assert [slots(recipes(9, threads=2), left, 2, 2, []) for left in (9, 1)] == [[Slot(1)] * 2, [Slot(1)]]
     assert slots(recipes(9, threads=2), 9, 1, 2, []) == [Slot(2)]

@@ -24,7 +24,7 @@ from coevolve import cli
 from coevolve.engines import server, started, transfer
 from coevolve.engines.server import ServerEngine
 from coevolve.engines.transfer import END, FINISH, INIT, SIZE, START, UPDATE
-from coevolve.faults import ShortageError
+from coevolve.faults import RanksLostError, ShortageError
 from coevolve.learners.sharded import ShardedLearner, starter
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import checkpoint_tensors
@@ -151,6 +151,31 @@ def test_a_server_of_ours_that_fails_is_started_again(
     assert closed == [True] and engine.url == other.url  # with its log kept
     assert len(engine.generate({"a": make_says([[5, 6]], Sampling(5))})["a"]) == 1
     assert FINISH not in {route for route, _ in fake.asked} and FINISH in {route for route, _ in other.asked}
+    engine.close()
+    other.close()
+
+
+def test_ranks_that_are_lost_in_a_transfer_are_no_fault_of_the_server(
+    fake: FakeServer, build_policy: Build, micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training goes back to a checkpoint, whose publish starts a server of ours again: it may have half of the
+    weights."""
+    other, closed = FakeServer(micro_model), list[bool]()
+    urls = iter([fake.url, other.url])
+
+    def serve(*given: Any) -> Any:
+        return SimpleNamespace(ended=None, close=closed.append), next(urls)
+
+    def lost(send: Any) -> None:
+        raise RanksLostError("rank 1 is lost")
+
+    monkeypatch.setattr(server, "serve", serve)
+    engine, published = ServerEngine(start={}, seconds=30.0, transfer="nccl"), build_policy(**FULL).published(0)
+    with pytest.raises(RanksLostError, match="rank 1 is lost"):
+        engine.publish([dataclasses.replace(published, send=lost)])
+    assert not closed
+    engine.publish([published])
+    assert closed == [True] and FINISH in {route for route, _ in other.asked}
     engine.close()
     other.close()
 

@@ -448,3 +448,33 @@ def test_a_team_that_one_server_cannot_hold_is_refused_before_anything_is_loaded
     parts(load_recipe(recipe(team.format("coevolve-tiny", bob, "local"))))
     adapter = "{model: coevolve-tiny, weights: lora}"
     parts(load_recipe(recipe(team.format(adapter, adapter, engine))))
+
+
+TEAM = "task: sentiment\nplay: chain\nroles: {a: ann, b: bob}\nalgorithm: cory\npolicies: {ann: %s, bob: %s}\n"
+
+
+def test_policies_at_one_address_are_one_team_whoever_names_it(recipe):
+    """Else a frozen partner would speak with its partner's weights."""
+    here = "engine: {name: vllm, url: 'http://there:8000'}"
+    full, frozen = (
+        f"{{model: coevolve-tiny, {here}}}",
+        "{model: coevolve-tiny, weights: frozen, engine: {name: vllm, url: 'http://there:8000/'}}",
+    )
+    for team in (
+        TEAM % (full, frozen),
+        TEAM % (full, full),
+        TEAM % (full, "{model: coevolve-tiny, weights: frozen}") + here,
+    ):
+        with pytest.raises(
+            ValueError, match="policy 'ann' has full weights, of which a server holds one set; give each"
+        ):
+            parts(load_recipe(recipe(team)))
+    adapter = f"{{model: coevolve-tiny, weights: lora, {here}}}"
+    parts(load_recipe(recipe(TEAM % (adapter, frozen))))
+    parts(load_recipe(recipe(TEAM % (full, frozen.replace("8000", "8001")))))
+
+
+def test_a_critic_that_never_speaks_needs_no_server(recipe):
+    adapter = "{model: coevolve-tiny, weights: lora}"
+    team = TEAM.replace("chain", "rounds").replace("cory", "{name: maac, critic: eve}") % (adapter, adapter)
+    parts(load_recipe(recipe(team.replace("bob: {", "eve: coevolve-sums, bob: {") + "engine: vllm\n")))

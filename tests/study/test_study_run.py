@@ -258,6 +258,7 @@ def test_a_result_keeps_the_rows_of_sampled_decoding_alone(here):
 
 
 def test_a_result_says_whether_what_computes_had_changes_that_were_not_committed():
+    assert results.commit_of({"git_commit": "a", "git_changes": ["study/sums.yaml"]}) == "a, with changes"
     assert results.commit_of({"git_commit": "a", "git_changes": ["docs/x.md", "src/x.py"]}) == "a, with changes"
     assert results.commit_of({"git_commit": "a", "git_changes": ["docs/x.md"]}) == "a"
 
@@ -600,6 +601,43 @@ def test_long_curves_are_thinned():
     assert len(found["reward"]) == 34
     assert (sum(found["turns"]), sum(found["agents/ann/updates"])) == (200, 400)
     assert set(found) == {"reward", "turns", "agents/ann/updates"}
+
+
+def test_another_order_of_the_roles_is_another_arm(here):
+    one = results.shared_settings(load_recipe("toy.yaml"))
+    other = one | {"roles": dict(reversed(one["roles"].items()))}
+    assert one == other and results._differs(one, dict(one)) == ""
+    assert results._differs(one, other).startswith("the order of roles is ['pioneer', 'observer'] there and ['obs")
+
+
+def test_a_premise_of_other_start_weights_is_refused(here, monkeypatch):
+    text = (here / "claims.yaml").read_text().replace("premises: {}", "premises: {reads: {recipe: toy.yaml}}")
+    (here / "claims.yaml").write_text(text.replace("says: It learns.", "says: It learns.\n    premise: reads"))
+    monkeypatch.setattr("coevolve.diagnose.premise.premise", lambda recipe: {"slope": 1.0, "gain": 0.5})
+    book = read(here / "claims.yaml")
+    run._measure_premises(book, ["T1"])
+    assert run.premises(book)["reads"]["slope"] == 1.0
+    monkeypatch.setattr(results, "start_weights", lambda recipe: dict.fromkeys(run_weights, "another"))
+    run_weights = json.loads((here / "results" / "premises" / "reads.json").read_text())["weights"]
+    assert run_weights
+    with pytest.raises(ValueError, match=r"reads\.json was measured of other start weights than reads has now; delete"):
+        run.premises(book)
+
+
+def test_a_run_by_other_code_is_not_gone_on_with_to_see_what_todays_gives(here, monkeypatch):
+    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
+    left = here / run.RUNS / "again" / "toys-0"
+    left.mkdir(parents=True)
+    (left / "begun").touch()
+    monkeypatch.setattr(run, "_train", lambda *given: {"": str((left / "begun").exists())})
+    for commit, there in (("another", "False"), (environment()["git_commit"], "True")):
+        left.mkdir(parents=True, exist_ok=True)
+        (left / "begun").touch()
+        (left / FILE).write_text(
+            json.dumps({"step": 0, "git_commit": commit, "git_changes": environment()["git_changes"]})
+        )
+        with pytest.raises(ChildProcessError, match=there):
+            run.again(read(here / "claims.yaml"), "toys", 0)
 
 
 def test_the_same_settings_by_other_means(here):
