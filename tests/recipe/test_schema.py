@@ -478,3 +478,25 @@ def test_a_critic_that_never_speaks_needs_no_server(recipe):
     adapter = "{model: coevolve-tiny, weights: lora}"
     team = TEAM.replace("chain", "rounds").replace("cory", "{name: maac, critic: eve}") % (adapter, adapter)
     parts(load_recipe(recipe(team.replace("bob: {", "eve: coevolve-sums, bob: {") + "engine: vllm\n")))
+
+
+def test_a_name_alone_keeps_the_settings_of_what_is_called_so(recipe):
+    path = recipe(MINIMAL.replace("algorithm: cory", "algorithm: {name: cory, eta: 0.7}"))
+    assert load_recipe(path, ["algorithm=cory"]).algorithm == {"name": "cory", "eta": 0.7}
+    assert load_recipe(path, ["algorithm={name: cory}"]).algorithm == {"name": "cory"}
+    assert load_recipe(path, ["algorithm=magrpo"]).algorithm == {"name": "magrpo"}
+    found = load_recipe(path, ["policies.bob=coevolve-sums"]).policies["bob"]
+    assert (found.model, found.learning_rate) == ("coevolve-sums", 1e-4)
+    assert load_recipe(path, ["policies.bob={model: coevolve-sums}"]).policies["bob"].learning_rate != 1e-4
+
+
+def test_an_override_that_undoes_another_is_refused(recipe):
+    path = recipe()
+    assert load_recipe(path, ["algorithm=ppo", "algorithm.eta=0.5"]).algorithm == {"name": "ppo", "eta": 0.5}
+    assert load_recipe(path, ["algorithm.eta=0.5", "algorithm=cory"]).algorithm["eta"] == 0.5
+    with pytest.raises(
+        ValueError, match=r"'algorithm=ppo': it replaces all of algorithm, also what algorithm\.eta=0\.5"
+    ):
+        load_recipe(path, ["algorithm.eta=0.5", "algorithm=ppo"])
+    with pytest.raises(ValueError, match=r"replaces all of policies.bob, also what policies.bob.learning_rate=1 set"):
+        load_recipe(path, ["policies.bob.learning_rate=1", "policies.bob={model: coevolve-tiny}"])

@@ -137,7 +137,8 @@ def load_yaml(path: str | Path) -> Tree:
 
 
 def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
-    """Return a copy of the tree with each ``a.b=value`` set; ``a.*.b`` sets b in every key of a. Values are YAML.
+    """Return a copy of the tree with each ``a.b=value`` set; ``a.*.b`` sets b in every key of a. Values are YAML. A
+    text is the name of a component, or the model of a policy, and leaves the settings of one that is called so.
 
     Raises ValueError naming the override at fault.
     """
@@ -191,6 +192,12 @@ def _set(tree: Tree, keys: list[str], value: Any, named: str) -> None:
             above = ".".join(keys[:depth])
             raise ValueError(f"{named}: {above} is {shown(inner)}, with no keys below it; set {above} as a whole")
         place = inner
+    there = place.get(keys[-1])
+    if isinstance(value, str) and isinstance(there, dict) and there.get("name") == value:
+        return
+    if isinstance(value, str) and isinstance(there, dict) and "name" not in there and "model" in there:
+        there["model"] = value
+        return
     place[keys[-1]] = value
 
 

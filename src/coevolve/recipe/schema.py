@@ -40,6 +40,7 @@ from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
+from coevolve.runs.identity import flat
 from coevolve.runs.signature import ROWS, rows_in
 from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.tasks import TASKS
@@ -223,6 +224,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     trees = [_over_its_base(path, _read(path))]
     for override in overrides:  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
         trees.append(_spelt_out(apply_overrides(trees[-1], [override]), Path.cwd()))
+        _check_undone(overrides[: len(trees) - 1], trees[-2], trees[-1])
     try:
         return _valid(path, trees[-1])
     except ValueError as error:
@@ -231,6 +233,19 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
             raise
         said = str(error).removeprefix(f"{path}: ")
         raise ValueError(f"override {shown(overrides[at_fault - 1])}: {said}") from error
+
+
+def _check_undone(overrides: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ValueError if the last override takes away what an earlier one has set. before, now: the recipe, without
+    and with the last one."""
+    last = overrides[-1].partition("=")[0].strip()
+    for other in overrides[:-1]:
+        key = other.partition("=")[0].strip()
+        if key.startswith(f"{last}.") and key in flat(before) and key not in flat(now):
+            raise ValueError(
+                f"override {shown(overrides[-1])}: it replaces all of {last}, also what {other} set before; "
+                f"say {other} after it, or leave it out"
+            )
 
 
 def _mistake(path: Path, tree: Mapping[str, Any]) -> str:
