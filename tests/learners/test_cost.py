@@ -258,3 +258,27 @@ def test_a_learner_of_the_users_has_no_worker_processes_and_any_device(
     found = capsys.readouterr().out
     assert "together, device cuda:7" in found
     assert "worker processes" not in found
+
+
+def test_a_partner_whose_own_engine_is_this_process_is_counted(qwen: str) -> None:
+    """With a model of its own: the base that others share is loaded apart."""
+    models = [f"policies.{name}.model={qwen}" for name in ("ann", "bob")]
+    recipe = str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml")
+
+    def planned(*changes: str) -> tuple[float, str]:
+        text = plan(load_recipe(recipe, [*models, "policies.*.device=cpu", "policies.bob.weights=frozen", *changes]))
+        [bob] = [
+            line.partition(": ")[2] for line in text.splitlines() if line.startswith("#   bob: ") and "MiB" in line
+        ]
+        return float(text.partition("together, device cpu: at most ")[2].split()[2]), bob
+
+    (shared, bob), (apart, its) = planned(), planned("policies.bob.engine=local")
+    assert bob == its and "weights" in bob
+    assert apart - shared == pytest.approx(int(bob.split(", ")[1].split()[0]) / 1024, abs=0.02)
+
+
+def test_a_recipe_for_a_gpu_is_planned_without_one(qwen: str) -> None:
+    models = [f"policies.{name}.model={qwen}" for name in ("ann", "bob")]
+    text = plan(load_recipe(str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml"), [*models, "policies.*.device=cuda:3"]))
+    assert "torch; not cpu: it is on cuda:3 (there is no device cuda:3 on this machine)" in text
+    assert "together, device cuda:3: at most" in text

@@ -31,7 +31,8 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     devices: dict[str, _Device] = {}
     moved, sent = _Workers(), dict[PolicyName, str]()
     for name, spec in recipe.policies.items():
-        if spec.elsewhere:
+        decoded = positions(recipe, spec)
+        if spec.elsewhere and not decoded:
             lines.append(f"  {name}: nothing, its weights are not here")
             continue
         made = weightless(spec.model)
@@ -43,12 +44,13 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear, adapter)
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
-        shape, positions = shape_of(made), _positions(recipe, spec)
+        shape = shape_of(made)
         here = devices.setdefault(spec.device, _Device())
-        here.add(spec, bytes_of, sum(base.values()), shape, positions)
-        if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
-            moved.add(spec, bytes_of, shape, positions)
-        sent[name] = "" if positions or spec.weights == "frozen" else _sent(recipe, spec, count, adapter)
+        here.add(spec, bytes_of, sum(base.values()), shape, decoded, name if spec.elsewhere else "")
+        by_pool = not recipe.learner and not spec.elsewhere and not spec.load_in_4bit
+        if by_pool and _device(spec.device).type == "cpu":
+            moved.add(spec, bytes_of, shape, decoded)
+        sent[name] = "" if decoded or spec.weights == "frozen" else _sent(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
@@ -81,7 +83,7 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
-        local = _positions(recipe, spec) > 0
+        local = positions(recipe, spec) > 0
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         moments = 2 * state["gradients"]  # as whole tensors in float32
         sent = _sent(recipe, spec, parameters, adapter)
@@ -97,7 +99,21 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
     """Return the backend for this policy's model. made: the model without weights."""
     asked = asked_of(spec.compute, recipe.threads)
-    return planned(made, device_of(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
+    found = planned(made, _device(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
+    return found if _is_here(spec.device) else f"{found} (there is no device {spec.device} on this machine)"
+
+
+def _device(name: str) -> torch.device:
+    """Return the device that a recipe names, whether or not this machine has it: a plan may be of another one."""
+    return device_of(name) if _is_here(name) else torch.device(name)
+
+
+def _is_here(name: str) -> bool:
+    try:
+        device_of(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _sent(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
@@ -130,12 +146,12 @@ def _processes(recipe: Recipe, checked: Parts, parameters: int) -> int:
 
 def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
     """Return the bytes of the copy of untrained weights that the compiled loops keep in each process that samples."""
-    sampled = not recipe.learner and _positions(recipe, spec)
+    sampled = not recipe.learner and positions(recipe, spec)
     loops = sampled and _keeps_copy(recipe, spec) and chosen(recipe, spec, made).startswith("cpu")
     return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 
-def _positions(recipe: Recipe, spec: RecipePolicy) -> int:
+def positions(recipe: Recipe, spec: RecipePolicy) -> int:
     """Return for how many tokens the local engine holds a KV cache; 0 for another engine, whose cache is elsewhere."""
     engine = spec.engine or recipe.engine or {"name": "local"}
     return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
@@ -157,9 +173,12 @@ class _Device:
     learning: dict[str, int] = field(default_factory=dict)
     sampling: int = 0
 
-    def add(self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int) -> None:
-        """Add a policy. base: bytes of its model without trained parts, which other policies of the model share."""
-        full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute)
+    def add(
+        self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int, alone: str
+    ) -> None:
+        """Add a policy. base: bytes of its model without trained parts, which other policies of the model share. alone:
+        its name if it does not, since its engine has loaded a model of its own; else empty."""
+        full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute, alone)
         self.held += sum(state.values()) - state["gradients"] - (state["reference"] if full else base)
         if key not in self.bases and (state["reference"] or not full):
             self.bases.add(key)
@@ -241,6 +260,6 @@ def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
     """Return whether the compiled loops may keep a copy of the base that this policy shares with others."""
 
     def base(of: PolicySpec) -> tuple[object, ...]:
-        return of.model, device_of(of.device), of.dtype, of.load_in_4bit, of.compute
+        return of.model, _device(of.device), of.dtype, of.load_in_4bit, of.compute
 
     return keeps_copy(one for one in recipe.policies.values() if not one.elsewhere and base(one) == base(spec))

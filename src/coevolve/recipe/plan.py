@@ -102,7 +102,7 @@ def _compute(recipe: Recipe) -> list[str]:
     if recipe.learner:
         return lines  # a learner of the recipe's own chooses its backend itself
     for name, spec in recipe.policies.items():
-        if spec.elsewhere:
+        if spec.elsewhere and not memory.positions(recipe, spec):
             lines.append(f"  {name}: not here, its engine has it")
             continue
         made = weightless(spec.model)
