@@ -528,3 +528,11 @@ def test_a_trainer_seats_the_policies_as_in_the_last_step_that_it_trained(micro_
     trainer.run(tmp_path / "run")
     as_it_is, swapped = {"pioneer": "ann", "observer": "bob"}, {"pioneer": "bob", "observer": "ann"}
     assert [{role: one[role] for role in as_it_is} for one in seated] == [as_it_is, swapped]
+
+
+@pytest.mark.parametrize("override", ["policies.*.weights=frozen", "sampling.temperature=0"])
+def test_a_recipe_that_cannot_be_trained_can_be_evaluated(micro_model: str, tmp_path: Path, override: str) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(toy=toy_file, model=micro_model, out=tmp_path / "run"))
+    rows = evaluate_recipe(recipe, [override], problems=2, trust_code=True)["rows"]
+    assert {row["weights"] for row in rows} == {"start"}

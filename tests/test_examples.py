@@ -112,10 +112,10 @@ def test_an_evaluation_asks_an_engine_of_ones_own_for_the_trained_weights(tmp_pa
 
 
 def test_what_was_started_is_closed_if_the_rest_cannot_be_built():
-    alone = ["roles={first: ann, second: ann}", "policies={ann: {model: coevolve-coin, weights: frozen}}"]
-    recipe = load_recipe(EXAMPLES / "learner_process.yaml", alone)
+    wrong = ["policies.eve={model: coevolve-coin, weights: frozen}", "algorithm={name: maac, critic: eve}"]
+    recipe = load_recipe(EXAMPLES / "learner_process.yaml", wrong)
     before = children()
-    with pytest.raises(ValueError, match="all policies are frozen"):
+    with pytest.raises(ValueError, match="policy 'eve' is a critic and frozen"):
         build(recipe)
     assert children() == before
 

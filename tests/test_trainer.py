@@ -5,6 +5,7 @@ import math
 import random
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 
@@ -776,7 +777,7 @@ def test_truncated_sampling_is_told_and_measured(micro_model):
 
 def test_mistakes_are_named(micro_model):
     with pytest.raises(ValueError, match="temperature is 0"):
-        toy(micro_model, sampling=Sampling(4, temperature=0))
+        toy(micro_model, sampling=Sampling(4, temperature=0)).step(0)
     with pytest.raises(ValueError, match="'cat' at step 3"):
         toy(micro_model, cast=lambda i: {"pioneer": "ann" if i < 3 else "cat", "observer": "bob"})
     with pytest.raises(ValueError, match="weights is 'lroa'; want one of full, lora, frozen"):
@@ -790,8 +791,11 @@ def test_mistakes_are_named(micro_model):
             algorithm=ppo(),
         )
     frozen = PolicySpec(model=str(micro_model), weights="frozen")
-    with pytest.raises(ValueError, match="nobody learns"):
-        Trainer(task=Lucky(), play=chain(), cast=fixed({"a": "x"}), policies={"x": frozen}, algorithm=ppo())
+    still = Trainer(task=Lucky(), play=chain(), cast=fixed({"a": "x"}), policies={"x": frozen}, algorithm=ppo())
+    for train in (lambda: still.step(0), lambda: still.run("nowhere")):
+        with pytest.raises(ValueError, match="nobody learns"):
+            train()
+    assert not Path("nowhere").exists()
     with pytest.raises(ValueError, match=r"'observer'.*'bob'.*ann"):
         toy(micro_model, roles=("pioneer",), cast=fixed({"pioneer": "ann", "observer": "bob"}))
     with pytest.raises(ValueError, match="batch_size is 0"):

@@ -74,8 +74,6 @@ def check_parts(engine: Any, **parts: Any) -> None:
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
     check_engine(engine)
     _check_credit(parts["algorithm"].credit)
-    if parts["sampling"].temperature == 0:
-        raise ValueError(GREEDY)
 
 
 def _check_credit(credit: Any) -> None:
@@ -192,10 +190,16 @@ def check_returned(learner: Learner, call: str, found: T, kind: type, want: str)
     return found
 
 
-def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:
-    """Raise ValueError unless some policy learns, and all policies that the algorithm names as critics do."""
+def check_taught(policies: Mapping[PolicyName, Learner], sampling: Sampling) -> None:
+    """Raise ValueError for a team that can be evaluated and not trained: nobody learns, or it samples greedily."""
+    if sampling.temperature == 0:
+        raise ValueError(GREEDY)
     if not any(policy.trainable for policy in policies.values()):
         raise ValueError(ALL_FROZEN)
+
+
+def check_critics(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:
+    """Raise ValueError unless all policies that the algorithm names as critics learn."""
     for name in () if isinstance(critics, bool) else critics:
         if name not in policies:
             raise ValueError(f"algorithm: critic names the policy {name!r}; there are {', '.join(policies)}")

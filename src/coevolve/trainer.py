@@ -70,8 +70,8 @@ class Trainer:
     core; "auto": where steps are long enough for this to be faster (``runtime.placement``). threads: PyTorch threads of
     this process (``learners.build``); neither setting affects learners that are already built. engine: the inference
     engine (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: called at the events of every ``run``
-    (``runs.callbacks``). Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an
-    empty task, or a team without a policy that learns.
+    (``runs.callbacks``). Raises ValueError for a cast that names an unknown policy, a policy that plays no role, or an
+    empty task; a team without a policy that learns, and greedy sampling, are refused by ``run`` and ``step``.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Trainer:
         checks.check_task(task)
         check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
-        checks.check_learning(self.policies, algorithm.critic)
+        checks.check_critics(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)
         self.cautions.of_problems(self.batch_size, self.members, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
@@ -136,6 +136,7 @@ class Trainer:
 
     def step(self, i: int) -> Metrics:
         """Run step i: sample episodes, score them, update each trained policy on its own turns; returns metrics."""
+        checks.check_taught(self.policies, self.sampling)
         clock = Clock()
         with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
@@ -307,6 +308,7 @@ class Trainer:
         recipe or beyond the last step, or other files; while another process trains there; if a callback raises.
         """
         checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
+        checks.check_taught(self.policies, self.sampling)
         run = RunDir(Path(output_dir))
         place = RunDir(run.path.absolute())  # user code may change the working directory
         identity = dict(recipe) if recipe is not None else self.identity(save_every)
