@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from coevolve.runs.folder import RunDir, read_lines
-from coevolve.sweep.show import newest
+from coevolve.sweep.show import last_metrics
 
 ROOT = Path(__file__).parents[1]
 ROWS = 12
@@ -32,7 +32,7 @@ def look(pid: int, run: Path) -> dict[str, int]:
     """What a process and its run take at this moment: KiB of memory, files, threads, KiB on disk, steps done."""
     proc = Path(f"/proc/{pid}")
     pages = int((proc / "statm").read_text().split()[1])
-    line = newest(run)
+    line = last_metrics(run)
     return {
         "step": line["step"] + 1 if line else 0,
         "rss_kib": pages * os.sysconf("SC_PAGE_SIZE") // 1024,

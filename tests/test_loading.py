@@ -621,29 +621,40 @@ def test_a_download_that_was_broken_off_is_gone_on_with(
 ) -> None:
     """A file that the model may lack: without it ends of turns or the chat template would be lost without a word."""
     asked: list[str] = []
+    here, rest = {"local_files_only": True}, {"revision": cached.name}
     monkeypatch.setattr(models, "_require_on_hub", asked.append)
     (cached / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     (cached / "chat_template.jinja").write_text("{{ messages }}")
-    assert all(models._is_here("some/one", auto) for auto in loads) and not asked
+    models._can_be_asked.cache_clear()
+    assert all(models._asking("some/one", auto) == here for auto in loads) and not asked
     (cached / file).unlink()
-    assert not any(models._is_here("some/one", auto) for auto in loads)
-    assert asked == ["some/one"] * len(loads)
+    assert all(models._asking("some/one", auto) == rest for auto in loads)  # and not of a newer commit
+    assert asked == ["some/one"]
+    models._can_be_asked.cache_clear()
     monkeypatch.setattr(models, "_require_on_hub", lambda name: models.load_config("/there/is/none"))
-    for auto in loads:
-        with pytest.warns(UserWarning, match=rf"whether the model 'some/one' has a {file}, .* cannot be asked"):
-            assert models._is_here("some/one", auto)
+    with pytest.warns(UserWarning, match=rf"whether the model 'some/one' has a {file}, .* cannot be asked") as told:
+        assert all(models._asking("some/one", auto) == here for auto in loads)
+    assert len(told) == 1
+    if file == "tokenizer.json":
+        return
     missing = cached.parents[1] / ".no_exist" / cached.name / file  # huggingface_hub's note
     missing.parent.mkdir(parents=True)
     missing.touch()
+    models._can_be_asked.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert file == "tokenizer.json" or all(models._is_here("some/one", auto) for auto in loads)
+        assert all(models._asking("some/one", auto) == here for auto in loads)
+    missing.unlink()
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all(models._asking("some/one", auto) == here for auto in loads)
 
 
 def test_a_chat_template_may_be_in_the_tokenizers_config(cached: Path) -> None:
     config = json.loads((cached / "tokenizer_config.json").read_text())
     (cached / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": "{{ messages }}"}))
-    assert models._is_here("some/one", models.AutoTokenizer)
+    assert models._asking("some/one", models.AutoTokenizer) == {"local_files_only": True}
 
 
 def test_a_model_of_which_the_configuration_alone_was_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,7 @@ def _type(hint: Any) -> str:
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     text = re.sub(r"Literal\[([^]]*)\]", lambda found: re.sub(r"[\'\"]", "", found[1]), text)
     text = re.sub(r"\w+(\.\w+)+", lambda found: found[0].rpartition(".")[2], text)
+    text = re.sub(r"Annotated\[Count, Field\(ge=(\d+)\)\]", r"whole number from \1", text)
     text = re.sub(r"Annotated\[(.*?), \w+\(.*?\)\]", r"\1", text)
     text = re.sub(r" \| (Feedback|Done|Callable\[(\[\]|\.\.\.), \w+\])", "", text)
     text = re.sub(r"dict\[[^]]*\]", "mapping", text).replace("Sequence[", "list[")

@@ -147,7 +147,8 @@ class Trainer:
             with clock("publish"):
                 self.publish(updates, i + 1)
             note_parts(self.episodes, self.task)
-        stops = getattr(self.play, "settings", {}).get("done") is not None
+        settings = getattr(self.play, "settings", None)  # of a play of one's own they may be anything
+        stops = isinstance(settings, Mapping) and settings.get("done") is not None
         return step_metrics(self.episodes, updates, clock, stops)
 
     def sampled(self, i: int, clock: Clock) -> list[Episode]:

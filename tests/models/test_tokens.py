@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from coevolve.engines.base import BaseEngine
 from coevolve.interfaces import Published
 from coevolve.models.spec import PolicySpec
-from coevolve.models.tokens import check_chat, encode, said
+from coevolve.models.tokens import check_chat, decode_actions, encode
 from coevolve.types import Instruction, Problem, Turn
 
 
@@ -333,7 +333,7 @@ def test_the_space_before_a_first_word_is_kept() -> None:
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<u>")
     assert tokenizer.decode([2, 1]) == "was film"
-    assert said(tokenizer, [([0, 1], [2, 1]), ([0], [1])]) == [" was film", " film"]
+    assert decode_actions(tokenizer, [([0, 1], [2, 1]), ([0], [1])]) == [" was film", " film"]
 
 
 def test_text_of_which_the_tokenizer_knows_nothing_is_no_empty_prompt():

@@ -1,5 +1,6 @@
 """Recipes: strict keys and types, overrides, bases, components, files of the user's own."""
 
+import re
 import warnings
 from pathlib import Path
 from textwrap import dedent
@@ -472,6 +473,12 @@ def test_policies_at_one_address_are_one_team_whoever_names_it(recipe):
     adapter = f"{{model: coevolve-tiny, weights: lora, {here}}}"
     parts(load_recipe(recipe(TEAM % (adapter, frozen))))
     parts(load_recipe(recipe(TEAM % (full, frozen.replace("8000", "8001")))))
+    with pytest.raises(ValueError, match="policy 'ann' has full weights"):
+        parts(load_recipe(recipe(TEAM % (full, frozen.replace("vllm", "openai")))))
+    two = ("coevolve-tiny", "coevolve-sums")
+    there = "engine: {name: openai, url: 'http://there', model: "
+    partners = [f"{{model: {name}, weights: frozen, {there}{name}}}}}" for name in two]
+    parts(load_recipe(recipe(TEAM % tuple(partners))))
 
 
 def test_a_critic_that_never_speaks_needs_no_server(recipe):
@@ -498,5 +505,9 @@ def test_an_override_that_undoes_another_is_refused(recipe):
         ValueError, match=r"'algorithm=ppo': it replaces all of algorithm, also what algorithm\.eta=0\.5"
     ):
         load_recipe(path, ["algorithm.eta=0.5", "algorithm=ppo"])
-    with pytest.raises(ValueError, match=r"replaces all of policies.bob, also what policies.bob.learning_rate=1 set"):
-        load_recipe(path, ["policies.bob.learning_rate=1", "policies.bob={model: coevolve-tiny}"])
+    for undone in ("policies.bob.learning_rate=1", "policies.*.learning_rate=1", "policies.bob.lora={rank: 3}"):
+        with pytest.raises(ValueError, match=f"replaces all of policies.bob, also what {re.escape(undone)} set before"):
+            load_recipe(path, [undone, "policies.bob={model: coevolve-tiny}"])
+    more = load_recipe(path, ["policies.bob.learning_rate=1", "policies.bob={model: coevolve-tiny, learning_rate: 2}"])
+    assert more.policies["bob"].learning_rate == 2
+    assert load_recipe(path, ["algorithm.credit={name: to_go}", "algorithm.credit=null"])

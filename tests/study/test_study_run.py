@@ -386,7 +386,7 @@ def test_what_would_be_refused_is_told_before_it_is_run(here, change, said):
     model = str(book.recipe("others", 0, run.RUNS).policies["ann"].model)
     change = {"weights": {model: "other"}} if "weights" in change else change
     kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1), versions=run._versions())
-    ours = run.of_any(run.kept(book))["toys"][0]
+    ours = run.one_per_seed(run.kept(book))["toys"][0]
     one = ours.model_copy(update=change)
     done = {processor(): {"toys": {0: ours}}}
     done.setdefault("a far one" if one.seed else processor(), {})[one.arm] = {one.seed: one}
@@ -398,7 +398,7 @@ def test_what_would_be_refused_is_told_before_it_is_run(here, change, said):
 def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
     book = compared(here)
     kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
-    ours = run.of_any(run.kept(book))["toys"][0]
+    ours = run.one_per_seed(run.kept(book))["toys"][0]
     theirs = ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})
     todo, lines = run._jobs(book, ["T1"], [0], {processor(): {"toys": {0: ours}, "others": {0: theirs}}})
     assert todo == []
@@ -606,8 +606,8 @@ def test_long_curves_are_thinned():
 def test_another_order_of_the_roles_is_another_arm(here):
     one = results.shared_settings(load_recipe("toy.yaml"))
     other = one | {"roles": dict(reversed(one["roles"].items()))}
-    assert one == other and results._differs(one, dict(one)) == ""
-    assert results._differs(one, other).startswith("the order of roles is ['pioneer', 'observer'] there and ['obs")
+    assert one == other and results.differs(one, dict(one)) == ""
+    assert results.differs(one, other).startswith("the order of roles is ['pioneer', 'observer'] there and ['obs")
 
 
 def test_a_premise_of_other_start_weights_is_refused(here, monkeypatch):
@@ -644,6 +644,6 @@ def test_the_same_settings_by_other_means(here):
     one = load_recipe("toy.yaml", ["seed=1", "output_dir=x"])
     two = load_recipe("toy.yaml", ["seed=2", "save_every=7", "threads=2"])
     assert results.shared_settings(one) == results.shared_settings(two)
-    assert results._differs(
+    assert results.differs(
         results.shared_settings(one), results.shared_settings(load_recipe("toy.yaml", ["steps=5"]))
     ) == ("steps is 30 there and 5 here")

@@ -9,12 +9,14 @@ import warnings
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import HFValidationError
 from transformers import (
     AutoConfig,
@@ -55,9 +57,8 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
     broken file."""
     _check_generation(name)
     where = resolve(name)
-    here = isinstance(where, Path) or _is_here(where, GenerationConfig)
     try:
-        found: GenerationConfig = GenerationConfig.from_pretrained(str(where), local_files_only=here)
+        found: GenerationConfig = GenerationConfig.from_pretrained(str(where), **_asking(where, GenerationConfig))
     except OSError:  # it has none, or has just downloaded a broken one
         _check_generation(name)
         found = GenerationConfig.from_model_config(config)
@@ -180,10 +181,9 @@ def _check_kernels(name: str, config: Any) -> None:
 
 def _load(auto: Any, name: str, **options: Any) -> Any:
     where = resolve(name)
-    here = isinstance(where, Path) or _is_here(where, auto)
-    if here:
-        options["local_files_only"] = True
-    else:
+    options |= (asking := _asking(where, auto))
+    here = "local_files_only" in asking
+    if not asking:
         _require_on_hub(str(where))
     place, more = _source(where)
     if here and auto in _WEIGHTS and not more:
@@ -248,13 +248,24 @@ def _speaks(tokenizer: PreTrainedTokenizerBase) -> bool:
     return False
 
 
-def _is_here(name: str, auto: Any) -> bool:
-    """Return whether all that ``auto`` reads of a hub model is in the cache. Where a download may have been broken off,
-    the hub is asked; if it cannot be reached, a warning names the file that may be missing."""
-    if not _is_cached(name, auto):
+def _asking(where: Path | str, auto: Any) -> dict[str, Any]:
+    """Return the keywords for transformers by which it asks the hub for what the cache lacks: nothing, if all that
+    ``auto`` reads is there; what is left of the same revision, if a download was broken off; everything."""
+    if isinstance(where, Path):
+        return {"local_files_only": True}
+    if not _is_cached(where, auto):
+        return {}
+    folder, file = snapshot(where), _unknown(where, auto)
+    assert folder is not None
+    return {"revision": folder.name} if file and _can_be_asked(where, file) else {"local_files_only": True}
+
+
+@cache
+def _can_be_asked(name: str, file: str) -> bool:
+    """Return whether the hub can be asked for a file of the model. If it cannot be reached, a warning says so; whoever
+    switches it off vouches for the cache."""
+    if HF_HUB_OFFLINE:
         return False
-    if not (file := _unknown(name, auto)):
-        return True
     try:
         _require_on_hub(name)
     except ValueError as error:
@@ -263,8 +274,8 @@ def _is_here(name: str, auto: Any) -> bool:
             f"broken off leaves out, and the hub cannot be asked; what is there is used ({error})",
             stacklevel=2,
         )
-        return True
-    return False
+        return False
+    return True
 
 
 def _unknown(name: str, auto: Any) -> str:

@@ -65,7 +65,7 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     count = int(recipe.learner["ranks"])
     lines = [f"ranks, {count} for each policy that learns; GiB a rank, of its formulas (docs/guides/cluster.md):"]
     for name, spec in recipe.policies.items():
-        if spec.elsewhere:
+        if spec.elsewhere and not positions(recipe, spec):
             lines.append(f"  {name}: frozen, its weights are not here")
             continue
         if isinstance(made := weightless(spec.model), str):

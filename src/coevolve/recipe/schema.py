@@ -172,8 +172,9 @@ class Recipe(BaseModel):
     @property
     def fills_a_server(self) -> bool:
         """Whether full weights are put on a server at an address, which holds one set: of one run at a time."""
-        of_all = [(spec, spec.engine or self.engine or {}) for spec in self.policies.values()]
-        return any("url" in engine and spec.weights == "full" for spec, engine in of_all)
+        silent = _critics(self.algorithm).keys() - self.roles.values()  # published to no server
+        speak = [spec for name, spec in self.policies.items() if name not in silent]
+        return any("url" in (spec.engine or self.engine or {}) and spec.weights == "full" for spec in speak)
 
     def record(self) -> dict[str, Any]:
         """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""
@@ -238,14 +239,24 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 def _check_undone(overrides: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ValueError if the last override takes away what an earlier one has set. before, now: the recipe, without
     and with the last one."""
-    last = overrides[-1].partition("=")[0].strip()
+    last, gone = _path_of(overrides[-1]), flat(before).keys() - flat(now).keys()
     for other in overrides[:-1]:
-        key = other.partition("=")[0].strip()
-        if key.startswith(f"{last}.") and key in flat(before) and key not in flat(now):
+        path = _path_of(other)
+        if len(path) > len(last) and any(_below(key, path) and _below(key, last) for key in gone):
             raise ValueError(
-                f"override {shown(overrides[-1])}: it replaces all of {last}, also what {other} set before; "
+                f"override {shown(overrides[-1])}: it replaces all of {'.'.join(last)}, also what {other} set before; "
                 f"say {other} after it, or leave it out"
             )
+
+
+def _path_of(override: str) -> list[str]:
+    return override.partition("=")[0].strip().split(".")
+
+
+def _below(key: str, path: Sequence[str]) -> bool:
+    """Return whether a dotted key is at this path, in which * is any one, or below it."""
+    parts = key.split(".")
+    return len(parts) >= len(path) and all(one in ("*", part) for one, part in zip(path, parts, strict=False))
 
 
 def _mistake(path: Path, tree: Mapping[str, Any]) -> str:
@@ -344,15 +355,18 @@ def _check_servers(recipe: Recipe) -> None:
     """Raise ValueError for policies that one server cannot sample: those that share the recipe's engine or an address.
     A critic or judge that never speaks is published to no server."""
     silent = _critics(recipe.algorithm).keys() - recipe.roles.values()
-    teams: dict[tuple[str, ...], dict[PolicyName, RecipePolicy]] = {}
+    teams: dict[str, dict[PolicyName, RecipePolicy]] = {}
+    takers = set[str]()
     for name, spec in recipe.policies.items():
         engine = spec.engine or recipe.engine or {}
-        kind, url = str(engine.get("name")), engine.get("url")
-        if kind in SERVERS and name not in silent and (url or spec.engine is None):
-            place = (kind, str(url).rstrip("/"), str(engine.get("model"))) if url else (kind,)
+        if engine.get("name") in SERVERS and name not in silent:
+            place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/")
             teams.setdefault(place, {})[name] = spec
-    for (kind, *_), team in teams.items():
-        check_one_server(team, takes=kind not in FOR_FROZEN)
+            takers |= {place} if engine["name"] not in FOR_FROZEN else set()
+    for place, team in teams.items():
+        # Engines of frozen policies' own may name several models of one OpenAI-compatible server.
+        if place in takers or all(spec.engine is None for spec in team.values()):
+            check_one_server(team, takes=place in takers)
 
 
 def check_taught(recipe: Recipe) -> None:

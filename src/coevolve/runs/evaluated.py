@@ -75,7 +75,12 @@ def measure_run(
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
     if recipe.fills_a_server:  # a training under way would lose its weights
-        lock.check(directory.path)
+        try:
+            lock.check(directory.path)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; an evaluation would put other weights onto its server, which has one set"
+            ) from error
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         checkpoints.verify(folder)

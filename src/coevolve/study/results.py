@@ -276,7 +276,7 @@ def load(file: Path, folder: Path, now: Settings) -> Result:
     if file != (there := result_file(folder, found.arm, found.seed, found.machine.processor)):
         made = f"{found.arm}, seed {found.seed}, on {found.machine.processor}"
         raise ValueError(f"{file} is of {made}; move it to {there}")
-    if key := _differs(found.settings, now):
+    if key := differs(found.settings, now):
         raise ValueError(f"{file} was made by other settings than {found.arm} has now: {key}; delete it to run it anew")
     return found
 
@@ -296,7 +296,7 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     was, now = _flat(old), _flat(new)
     either = ((was, now), (now, was))
     off = {key for one, other in either for key, value in one.items() if key not in other and value is False}
-    return _differs(*({key: value for key, value in one.items() if key not in off} for one in (was, now)))
+    return differs(*({key: value for key, value in one.items() if key not in off} for one in (was, now)))
 
 
 def other_weights(found: Sequence[Result]) -> str:
@@ -365,7 +365,7 @@ def _rounded(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the first key in which settings differ, with both values; empty if none does."""
     was, now = (_flat(one) | _order(one) for one in (old, new))
     for key in dict.fromkeys((*was, *now)):

@@ -80,7 +80,7 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
         if file.is_file():
             found[name] = read_json(file)
             recipe, before = _recipe_of(book, name), found[name].get("weights", {})
-            if results.first_difference(found[name]["recipe"], results.shared_settings(recipe)):
+            if results.differs(found[name]["recipe"], results.shared_settings(recipe)):
                 raise ValueError(f"{file} was measured of another recipe than {name} has now; delete it")
             now = results.start_weights(recipe) if before else {}
             if any(now.get(model, digest) != digest for model, digest in before.items()):

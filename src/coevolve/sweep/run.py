@@ -93,8 +93,8 @@ def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
 def _done(recipe: Recipe) -> int:
     """Return the number of steps done: those of the newest checkpoint, or all, if only a finished run's metrics remain.
 
-    Raises ValueError as ``newest`` does, and for an unfinished run whose checkpoints are gone, which would begin anew
-    over its metrics; and for one with metrics of more steps than asked for.
+    Raises ValueError as ``newest_step`` does, and for an unfinished run whose checkpoints are gone, which would begin
+    anew over its metrics; and for one with metrics of more steps than asked for.
     """
     run, done = RunDir(recipe.output_dir), newest_step(recipe)
     if not run.lost_checkpoints:

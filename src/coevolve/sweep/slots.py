@@ -40,6 +40,8 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
+    if jobs is not None and jobs > 1 and any(recipe.fills_a_server for recipe in recipes):
+        raise ValueError(f"jobs is {jobs}, and all runs put full weights onto one server, which has one set; say 1")
     devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
     # A learner chooses its processes and GPUs itself.
     all_of_it = any(recipe.learner is not None or _one_server(recipe) for recipe in recipes)
