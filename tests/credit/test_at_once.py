@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 
 from coevolve.credit import counterfactual, crossed, difference, shapley, team_return
+from coevolve.tasks.games import Game
 from coevolve.types import Case, Episode, Joint, Problem, Turn
 
 P = Problem("p")
@@ -181,6 +182,24 @@ def test_a_play_it_is_not_for(credit):
     first.joints.append(first.joints[0])
     with pytest.raises(ValueError, match=f"credit {credit.__name__}: problem 'p' has 2 joint responses of 2 turns"):
         credit()([first], paid)
+
+
+@pytest.mark.parametrize(("credit", "default"), [(difference, ""), (shapley, ""), (shapley, "x")])
+def test_a_default_that_the_task_cannot_score(credit, default):
+    episodes = two(Paid())
+
+    def reward(cases):
+        for case in cases:
+            Game(game="harmony").reward([case])
+
+    named = credit.__name__
+    with pytest.raises(ValueError) as error:
+        credit(**({"default": default} if default else {}))(episodes, reward)
+    assert str(error.value) == (
+        f"credit {named} asks what its default {default!r} would be paid in place of a response, and credit: {{name: "
+        f"{named}, default: ...}} sets another: role 'a' said {default!r}, no move; use model coevolve-coin and "
+        "max_new_tokens: 1"
+    )
 
 
 def test_tables_and_teams_that_are_too_large():

@@ -7,13 +7,14 @@ import warnings
 from typing import Any
 
 import pytest
-from coding_cases import SQUARES, serve
+from coding_cases import SQUARES, serve, turn
 
 from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds
 from coevolve.tasks.coophumaneval import CONTRADICTORY, CoopHumanEval
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.tasks.mbpp import Mbpp, problems
+from coevolve.types import Problem
 
 real = pytest.mark.skipif(not os.environ.get(data.FOLDER), reason="COEVOLVE_DATA is not set: no coding problems")
 
@@ -223,3 +224,42 @@ def test_entry_points_are_what_the_references_define() -> None:
     for name in ("mbpp", "mbpp_sanitized"):
         for problem in problems(data.read(name), name):
             assert f"def {problem.data['entry']}" in problem.data["code"].replace("\r", "")
+
+
+# --- problems of an exported team ------------------------------------------------------------------------------------
+
+
+def test_what_a_text_defines_is_there_when_a_teams_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, SQUARES)
+    code = "def squares(n: int) -> List[int]:\n    return [i * i for i in range(n)]"
+    for task in (HumanEval(train=(0, 1), test=(0, 1)), CoopHumanEval(train=(0, 1), test=(0, 1))):
+        given = task.train[0].data
+        asked = Problem("p", {name: given[name] for name in (*task.asks, *task.feedback_asks)})
+        assert task.job(asked) == task.job(task.train[0])
+        assert task.job(asked).prelude == "from typing import List"
+        [note] = task.feedback(asked, [turn("coder", code, asked)])
+        assert "NameError" not in note
+        assert note == task.feedback(task.train[0], [turn("coder", code, task.train[0])])[0]
+        task.box.close()
+
+
+@pytest.mark.parametrize("text", ["Write squares, the first n squares.", "squares", "import os", "def other(): ..."])
+def test_a_text_without_the_functions_head_defines_nothing(text: str) -> None:
+    asked = Problem("p", {"text": text, "entry": "squares", "tests": "assert squares(0) == []"})
+    assert HumanEval().job(asked).prelude == ""
+    given = Problem("p", {**asked.data, "prelude": "import re"})
+    assert HumanEval().job(given).prelude == "import re"
+
+
+def test_the_prompt_of_a_teams_problem_has_the_first_of_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, MBPP)
+    task = Mbpp(train=(0, 1), test=(0, 1))
+    assert task.asks == ("text", "entry", "parameters", "tests")
+    given = {name: task.train[0].data[name] for name in task.asks}
+    for text, tests in ((" Add them. ", given["tests"]), ("Add them.", "import math\n" + given["tests"])):
+        asked = Problem("p", {**given, "text": text, "tests": tests})
+        assert str(task.prompt(asked, "main", ())) == str(task.prompt(task.train[0], "main", ()))
+    loop = Problem("p", {**given, "text": "Add them.", "tests": "for i in (1, 2):\n    assert nest(i, []) == i"})
+    assert "Add them.\n\nThe other one" in str(task.prompt(loop, "main", ()))
+    with pytest.raises(ValueError, match="its tests have no assert"):
+        task.prompt(Problem("p", {**given, "text": "Add them.", "tests": "nest(1, [])"}), "main", ())

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from coevolve import Team
 from coevolve.engines.scripted import ScriptedEngine
+from coevolve.models.spec import PolicySpec
 from coevolve.plays import refereed
 from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import PettingZoo, Rows
+from coevolve.teams.team import _policies
 from coevolve.types import Case, Sampling, Turn
 
 pettingzoo = pytest.importorskip("pettingzoo")
@@ -147,6 +150,23 @@ def test_games_are_told_apart_by_their_seeds() -> None:
     task = PettingZoo(env=Auction, games=3, held_out=2)
     assert [p.data["seed"] for p in (*task.train, *task.test)] == [0, 1, 2, 3, 4]
     assert task.referee(task.test[0], [])[0][1] == "bid, game 3"
+
+
+def test_a_team_plays_the_game_of_its_seed(micro_model: str) -> None:
+    task = PettingZoo(env=Auction, games=3, held_out=2)
+    team = Team(
+        task=task,
+        play=refereed(),
+        roles={"ann": "llm", "bob": "llm"},
+        policies=_policies(Path(), {"llm": PolicySpec(model=micro_model)}, "cpu"),
+        sampling=Sampling(2),
+        asks=task.asks,
+    )
+
+    def told(problem: dict[str, int], seed: int) -> str:
+        return str(team.play(problem, seed=seed).turns[0].heard[-1])
+
+    assert [told({}, 0), told({}, 7), told({"seed": 5}, 7)] == ["bid, game 0", "bid, game 7", "bid, game 5"]
 
 
 def test_the_example_learns() -> None:

@@ -7,6 +7,7 @@ import warnings
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,37 @@ def test_another_seed_holds_out_other_tasks() -> None:
     (_, zero), (_, one) = (_splits(made, 0.25, seed) for seed in (0, 1))
     assert len(zero) == len(one) == 10
     assert zero != one
+
+
+def made_of(monkeypatch: pytest.MonkeyPatch, *systems: str | None) -> Verifiers:
+    """The task of a taskset with these system prompts, made without the package."""
+
+    def task(number: int, system: str | None) -> Any:
+        columns = {} if system is None else {"system_prompt": system}
+        return SimpleNamespace(data=SimpleNamespace(prompt=f"Ask {number}.", model_dump=lambda **how: columns))
+
+    tasks = [task(number, system) for number, system in enumerate(systems)]
+    monkeypatch.setattr("coevolve.tasks.verifiers._tasks", lambda make: make())
+    return Verifiers(taskset=lambda: tasks, test=0.5)
+
+
+def test_a_teams_problem_has_the_system_prompt_that_all_tasks_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Problem("p", {"prompt": "Hi"})
+    told = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    task = made_of(monkeypatch, "Be brief.", "Be brief.")
+    assert task.asks == ("prompt",)
+    assert task.prompt(asked, "solver", ()) == told
+    assert task.prompt(Problem("p", {"prompt": "Hi", "system_prompt": "No."}), "solver", ())[0]["content"] == "No."
+    bare = made_of(monkeypatch, None, None)
+    assert (bare.asks, bare.prompt(asked, "solver", ())) == (("prompt",), "Hi")
+
+
+def test_where_system_prompts_differ_a_team_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = made_of(monkeypatch, "Be brief.", None)
+    assert task.asks == ("prompt", "system_prompt")
+    told = [task.prompt(p, "solver", ()) for p in sorted((*task.train, *task.test), key=lambda p: p.id)]
+    assert told[0][0] == {"role": "system", "content": "Be brief."}
+    assert told[1] == "Ask 1."  # a task without one stays without
 
 
 @pytest.fixture(scope="module")

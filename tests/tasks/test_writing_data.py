@@ -202,3 +202,20 @@ def test_roles_that_cannot_be(roles: list[str]) -> None:
 def test_mini_has_smaller_bounds_and_no_other_difference() -> None:
     task = component({"name": "writing-mini", "bands": {"jaccard": 0.1}}, TASKS, "task")
     assert (task.bands.words, task.bands.ratio, task.bands.jaccard) == ((3, 24), (1.1, 1.6, 3.2, 5.0), 0.1)
+
+
+def test_a_teams_text_is_cut_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = " TITLE: Cat\n\nPOST: My cat ran.\n\nTL;DR:"
+    serve(monkeypatch, {"prompt": post, "abstract_text": "We study big cats.\n"})
+    for task, text in ((Tldr(max_words=4), post), (Tldr(), post), (Arxiv(max_words=2), "We study big cats.\n")):
+        for role in task.voices:
+            trained = str(task.prompt(task.train[0], role, ()))
+            assert str(task.prompt(Problem("p", {"text": text}), role, ())) == trained
+            shown = str(task.train[0].data["text"])
+            assert str(task.prompt(Problem("p", {"text": shown}), role, ())) == trained
+
+
+def test_a_text_that_was_cut_when_it_was_read_is_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, {"prompt": "POST: My cat. TL;DR: TL;DR:"})
+    task = Tldr()
+    assert "POST: My cat. TL;DR:\n\nTL;DR:" in str(task.prompt(task.train[0], "short", ()))

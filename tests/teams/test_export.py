@@ -24,8 +24,8 @@ from coevolve import Team
 from coevolve.cli import main
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.runs.evaluated import evaluate_run
-from coevolve.teams.export import _Bases, _without_threshold, _word_lists, export
-from coevolve.teams.model_card import _call
+from coevolve.teams.export import _Bases, _made, _without_threshold, _word_lists, export
+from coevolve.teams.model_card import _call, _members
 
 IDS = torch.arange(7, 27)[None]
 
@@ -341,6 +341,43 @@ def test_a_threshold_is_left_out_since_nobody_is_paid(tmp_path: Path, done: floa
     team = export(trained(recipe, tmp_path / "run", *short, f"play.done={done}"), tmp_path / "team")
     assert "done" not in yaml.safe_load((team / "team.yaml").read_text())["play"]
     assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 4
+
+
+def test_who_heard_others_to_learn_only_answers_alone(tmp_path: Path) -> None:
+    recipe, short = RECIPES / "hindsight-writing-mini.yaml", ("steps=1", "batch_size=1", "members=2")
+    run = trained(recipe, tmp_path / "run", *short)
+    evaluate_run(run, problems=2)
+    folder = export(run, tmp_path / "team")
+    assert yaml.safe_load((folder / "team.yaml").read_text())["play"] == {"name": "rounds"}
+    team = Team.load(folder)
+    turns = team.play(text="The soup was", opening="The soup").turns
+    assert [(turn.role, turn.heard) for turn in turns] == [(role, ()) for role in team.roles]
+    card = (folder / "README.md").read_text()
+    assert "It was trained in `hinted`, where each role answers once more having heard the others;" in card
+    assert "On 2 held-out problems" in card and ", in `hinted`. reward_se" in card
+
+
+def test_the_card_tells_trained_models_from_frozen_partners(mixed: Path, quick: Path, tmp_path: Path) -> None:
+    card = (export(mixed, tmp_path / "mixed") / "README.md").read_text()
+    assert "A team of 2 language models, trained together beside the frozen partner `eve`, with Coevolve" in card
+    assert (
+        "A team of 2 language models, trained together with"
+        in (export(quick, tmp_path / "q") / "README.md").read_text()
+    )
+    team = SimpleNamespace(policies=dict.fromkeys(("ann", "eve", "tom")))
+    specs = {name: SimpleNamespace(weights="full" if name == "ann" else "frozen") for name in team.policies}
+    said = _members(team, SimpleNamespace(policies=specs))
+    assert said == "one language model, trained beside the frozen partners `eve`, `tom`,"
+
+
+def test_a_taskset_that_cannot_be_made_from_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text("def taskset():\n    raise OSError('no file tasks.json')\n")
+    task = {"name": "verifiers", "taskset": "./code/mine.py:taskset"}
+    with pytest.warns(
+        UserWarning, match=r"this team will not load: task: task\.taskset.*; put what it reads into code/"
+    ):
+        assert _made(task, tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from coevolve.credit.at_once import Responses, responses_of, team_reward, would_be_paid
+from coevolve.credit.at_once import Key, Responses, responses_of, team_reward, would_be_paid
 from coevolve.settings import checked_call
-from coevolve.types import Credit, Episode, Reward
+from coevolve.types import Credit, Episode, Problem, Reward
 
 
 @checked_call("algorithm.credit")
@@ -28,13 +28,27 @@ def difference(*, default: str = "") -> Credit:
             for number, turns in enumerate(responses)
             for n in range(len(turns))
         }
-        known = would_be_paid(reward, asked)
+        known = paid_without("difference", default, reward, asked)
         return [
             [team_reward(episodes[number]) - known[number, n] for n in range(len(turns))]
             for number, turns in enumerate(responses)
         ]
 
     return credit
+
+
+def paid_without(
+    rule: str, default: str, reward: Reward, asked: Mapping[Key, tuple[Problem, Responses]]
+) -> dict[Key, float]:
+    """Return ``would_be_paid`` of joint responses with the default text. Raises ValueError, naming the rule and the
+    default, where the task cannot score them."""
+    try:
+        return would_be_paid(reward, asked)
+    except ValueError as error:
+        raise ValueError(
+            f"credit {rule} asks what its default {default!r} would be paid in place of a response, and "
+            f"credit: {{name: {rule}, default: ...}} sets another: {error}"
+        ) from error
 
 
 def without(turns: Responses, absent: Sequence[int], default: str) -> Responses:

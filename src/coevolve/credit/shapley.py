@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from coevolve.credit.at_once import responses_of, team_reward, would_be_paid
-from coevolve.credit.difference import without
+from coevolve.credit.at_once import responses_of, team_reward
+from coevolve.credit.difference import paid_without, without
 from coevolve.settings import checked_call
 from coevolve.types import Credit, Episode, Reward
 
@@ -36,8 +36,8 @@ def shapley(*, default: str = "") -> Credit:
             for count in range(1, len(turns) + 1)
             for absent in itertools.combinations(range(len(turns)), count)
         }
-        known = {(number,): team_reward(episode) for number, episode in enumerate(episodes)} | would_be_paid(
-            reward, asked
+        known = {(number,): team_reward(episode) for number, episode in enumerate(episodes)} | paid_without(
+            "shapley", default, reward, asked
         )
         return [
             [_value(known, number, n, len(turns)) for n in range(len(turns))] for number, turns in enumerate(responses)

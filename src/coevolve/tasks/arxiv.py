@@ -55,10 +55,11 @@ class Arxiv(OfTexts):
 
     _voices = VOICES
     _bands = ARXIV
+    _column = "abstract_text"
 
     def problems(self, split: Split, max_words: int | None) -> list[Problem]:
         """Return the abstracts of a split; the data set calls the held-out one "val"."""
         name = {"train": "train", "test": "val"}[split]
         rows = data.rows(f"arxiv_{name}", dataset="OpenMLRL/arXiv_abstract", split=name)
         where = f"arxiv, split {name!r}"
-        return problems(rows, where=where, column="abstract_text", id="article_id", max_words=max_words)
+        return problems(rows, where=where, column=self._column, id="article_id", max_words=max_words)

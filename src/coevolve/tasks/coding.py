@@ -145,18 +145,17 @@ class Coding:
                 self._kept[key] = known[key]
         return [known[key][1] for key in keys]
 
+    def job(self, p: Problem) -> Job:
+        """Return the ``Job`` that the problem's columns describe."""
+        return Job(**{field.name: p.data[field.name] for field in fields(Job) if field.name in p.data})
+
     def _judged(self, cases: Sequence[Case]) -> list[Grade]:
         answers = [_answers(case) for case in cases]
-        jobs = [_job(case.problem) for case in cases]
+        jobs = [self.job(case.problem) for case in cases]
         if self.scoring == "ours":
             return grade(jobs, answers, self.box)
         given = [replace(job, prelude=f"{job.prelude}\nimport math") for job in jobs]
         return [replace(found, verdicts=_distinct(found.verdicts)) for found in grade(given, answers, self.box)]
-
-
-def _job(p: Problem) -> Job:
-    """Return the ``Job`` that the problem's columns describe."""
-    return Job(**{field.name: p.data[field.name] for field in fields(Job) if field.name in p.data})
 
 
 def _distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, splits
+from coevolve.tasks.coding import Bounds, splits
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
-from coevolve.tasks.humaneval import VOICES, problems
+from coevolve.tasks.humaneval import VOICES, OfCode, problems
 from coevolve.tasks.scoring import Scoring
 
 CONTRADICTORY = tuple(f"CoopHumanEval/{number}" for number in (2, 12, 30, 45, 50))
@@ -20,7 +20,7 @@ tests begin at 13. ``prime_ascii_sum_words``: the tests want ``hi``, whose sum i
 the angles of ten sides sum to 1440, and the tests want True for 1400."""
 
 
-class CoopHumanEval(Coding):
+class CoopHumanEval(OfCode):
     """MAGRPO's CoopHumanEval task (arXiv 2508.04652): roles ``aux`` and ``main``, or ``coder`` alone.
 
     The 82 problems are ``coop_humaneval`` in the folder that COEVOLVE_DATA names, else the hub's

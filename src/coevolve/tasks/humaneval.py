@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from coevolve.rewards.code import AUX, MAIN
+from coevolve.rewards.code import AUX, MAIN, Job
 from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, check_tests, one_newline, splits
 from coevolve.tasks.coding_feedback import CODER, REPORT
@@ -55,7 +56,18 @@ VOICES = {
 """Role -> its templates, for any problem with a text, an entry point and parameters."""
 
 
-class HumanEval(Coding):
+class OfCode(Coding):
+    """Base of the coding tasks whose problems are code: the head of a function, and what it may use."""
+
+    def job(self, p: Problem) -> Job:
+        """Return the ``Job`` that the problem's columns describe. A team is asked for no ``prelude``; it is read from
+        the text, as from the rows of the data set."""
+        if "prelude" in p.data:
+            return super().job(p)
+        return super().job(replace(p, data={**p.data, "prelude": _prelude_of(p.data["text"], p.data["entry"])}))
+
+
+class HumanEval(OfCode):
     """MAGRPO's HumanEval task (arXiv 2508.04652, section "Coding"): roles ``aux`` and ``main``, or ``coder`` alone.
 
     The 164 problems are ``humaneval`` in the folder that COEVOLVE_DATA names, else the hub's openai/openai_humaneval.
@@ -117,7 +129,7 @@ def _read(row: data.Row) -> data.Row:
         body = ast.parse(prompt).body
     except (SyntaxError, ValueError) as error:
         raise ValueError(f"its prompt does not parse: {error}; mend the row or leave it out") from error
-    asked = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry]
+    asked = _heads(body, entry)
     if not asked:
         raise ValueError(f"the prompt defines no function {entry!r}, its entry_point; mend the row or leave it out")
     added = {
@@ -125,6 +137,24 @@ def _read(row: data.Row) -> data.Row:
         "parameters": ", ".join(arg.arg for arg in asked[-1].args.args),
         "entry": entry,
         "tests": tests,
-        "prelude": "\n".join(ast.unparse(node) for node in body if node not in asked),
+        "prelude": _prelude(body, asked),
     }
     return {**row, **added}
+
+
+def _heads(body: Sequence[ast.stmt], entry: str) -> list[ast.FunctionDef]:
+    return [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry]
+
+
+def _prelude(body: Sequence[ast.stmt], asked: Sequence[ast.stmt]) -> str:
+    return "\n".join(ast.unparse(node) for node in body if node not in asked)
+
+
+def _prelude_of(text: str, entry: str) -> str:
+    """Return what a problem's text defines besides the entry point; "" if it is no code that has one."""
+    try:
+        body = ast.parse(one_newline(text)).body
+    except (SyntaxError, ValueError):
+        return ""
+    asked = _heads(body, entry)
+    return _prelude(body, asked) if asked else ""

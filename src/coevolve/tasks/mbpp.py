@@ -7,6 +7,7 @@ import builtins
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from coevolve.files import shown
@@ -16,7 +17,9 @@ from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES
 from coevolve.tasks.scoring import Scoring
-from coevolve.types import Problem
+from coevolve.types import Problem, Prompt, Role, Turn
+
+_EXAMPLE = "\nFor example: "
 
 _TEST_IDS = range(11, 511)
 """The ids of the split "test" (Austin et al. 2021, arXiv 2108.07732), in both versions of the data set."""
@@ -61,6 +64,13 @@ class Mbpp(Coding):
             scoring=scoring,
             sandbox=sandbox,
         )
+        self.asks = (*self.asks, "tests")  # whose first one every prompt shows
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """Return the role's prompt, as every coding task does; a team's problem gets the example of its tests."""
+        if _EXAMPLE not in p.data["text"]:
+            p = replace(p, data={**p.data, "text": _with_example(p.data["text"], p.data["tests"])})
+        return super().prompt(p, role, heard)
 
 
 def _all(config: str) -> list[Problem]:
@@ -91,7 +101,7 @@ def _read(row: data.Row) -> data.Row:
     check_tests(tests)
     entry, arguments = _called(tests)
     added = {
-        "text": f"{text.strip()}\nFor example: {asserts[0]}",
+        "text": f"{text.strip()}{_EXAMPLE}{asserts[0]}",
         "parameters": ", ".join(string.ascii_lowercase[:arguments]),
         "entry": entry,
         "tests": tests,
@@ -99,6 +109,13 @@ def _read(row: data.Row) -> data.Row:
         "setup": one_newline(row.get("test_setup_code") or ""),
     }
     return {**row, **added}
+
+
+def _with_example(text: str, tests: str) -> str:
+    """Return the text with the first assert of the tests; without one if none stands at the top level."""
+    check_tests(tests)
+    first = next((node for node in ast.parse(tests).body if isinstance(node, ast.Assert)), None)
+    return f"{text.strip()}{_EXAMPLE}{ast.get_source_segment(tests, first)}" if first else text
 
 
 def _called(tests: str) -> tuple[str, int]:

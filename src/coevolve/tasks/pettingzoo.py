@@ -47,6 +47,8 @@ class PettingZoo:
 
     solo = False
     asks: tuple[str, ...] = ()
+    seed_column = "seed"
+    """The column that an exported team fills with the seed it is played with, where the problem lacks it."""
 
     def __init__(
         self,

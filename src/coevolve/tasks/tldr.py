@@ -64,10 +64,11 @@ class Tldr(OfTexts):
 
     _voices = VOICES
     _bands = TLDR
+    _column, _end = "prompt", "TL;DR:"
 
     def problems(self, split: Split, max_words: int | None) -> list[Problem]:
         """Return the posts of a split."""
         name = {"train": "tldr_reddit2013", "test": "tldr_openai"}[split]
         rows = data.rows(name, dataset="trl-lib/tldr", split=split)
         where = f"tldr, split {split!r}"
-        return problems(rows, where=where, column="prompt", id="id", end="TL;DR:", max_words=max_words)
+        return problems(rows, where=where, column=self._column, id="id", end=self._end, max_words=max_words)

@@ -26,28 +26,42 @@ class Verifiers:
     verifiers scores a recorded trace. So rewards that need a runtime, and tasks that need setup, tools or a harness,
     are not supported. The values of a task's rewards and metrics are logged.
 
+    A problem of an exported team that names no ``system_prompt`` is told the one that all tasks share; where they have
+    different ones, ``asks`` has that column too.
+
     Raises ValueError if the package is missing, for what is no taskset, a task without a prompt, and a reward that
     fails.
     """
 
-    asks: tuple[str, ...] = ("prompt",)
-
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
-        splits = Later(lambda: _splits(_problems(tasks), test, seed))
+        every = Later(lambda: _problems(tasks))
+        splits = Later(lambda: _splits(every, test, seed))
+        self._systems = Later(lambda: list(dict.fromkeys(p.data.get("system_prompt") for p in every)))
         self.train: Sequence[Problem] = Later(lambda: splits[0])
         self.test: Sequence[Problem] = Later(lambda: splits[1])
         self.reward = Rewards([_Scores(tasks)], [1.0])
         self.parts = self.reward.parts()
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The columns of a team's problem; to know them, the taskset is made."""
+        return ("prompt",) if len(self._systems) < 2 else ("prompt", "system_prompt")
+
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """Return the task's prompt, behind its system prompt if it has one."""
-        asked, system = p.data["prompt"], p.data.get("system_prompt")
+        asked, system = p.data["prompt"], self._system(p)
         if isinstance(asked, str) and system is None:
             return Instruction(asked)
         talk: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         return [*talk, *([{"role": "user", "content": asked}] if isinstance(asked, str) else asked)]
+
+    def _system(self, p: Problem) -> str | None:
+        """Return the system prompt of a problem: its own, or, for a team's problem without one, that of all tasks."""
+        if "place" in p.data or "system_prompt" in p.data:  # a place: it is of the taskset
+            return p.data.get("system_prompt")
+        return self._systems[0] if self._systems else None
 
 
 def _splits(problems: Sequence[Problem], test: float, seed: int) -> tuple[list[Problem], list[Problem]]:

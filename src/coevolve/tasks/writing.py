@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
@@ -160,6 +161,10 @@ class OfTexts(Writing):
 
     _voices: Mapping[Role, Voice]
     _bands: Bands
+    _column: str
+    """The column of the data set with the text as it is there."""
+    _end = ""
+    """The suffix of the data set's texts that prompts do not show."""
 
     def __init__(
         self,
@@ -172,6 +177,7 @@ class OfTexts(Writing):
         reward: RewardSpec | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
+        self._max_words = max_words
         super().__init__(
             train=Later(lambda: self.problems("train", max_words)),
             test=Later(lambda: self.problems("test", max_words)),
@@ -182,6 +188,12 @@ class OfTexts(Writing):
             reward=reward,
             feedback=feedback,
         )
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """Return the role's prompt, as every writing task does; the text of a team's problem is cut as in training."""
+        if self._column not in p.data:  # not of the data set, whose texts are cut when they are read
+            p = replace(p, data={**p.data, "text": shown(str(p.data["text"]), self._end, self._max_words)})
+        return super().prompt(p, role, heard)
 
     def problems(self, split: Split, max_words: int | None) -> list[Problem]:
         """Return the problems of a split, read from the data set."""
@@ -203,10 +215,14 @@ def problems(
     def read(row: data.Row) -> data.Row | None:
         if row.get("flagged"):
             return None
-        text = data.text(row, column).strip().removesuffix(end).strip()
-        return {**row, "text": first_words(text, max_words)}
+        return {**row, "text": shown(data.text(row, column), end, max_words)}
 
     return data.problems(rows, where, read, id)
+
+
+def shown(text: str, end: str, max_words: int | None) -> str:
+    """Return a text as prompts show it: without white space around it and the suffix ``end``, and its first words."""
+    return first_words(text.strip().removesuffix(end).strip(), max_words)
 
 
 def first_words(text: str, count: int | None) -> str:

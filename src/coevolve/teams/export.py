@@ -38,7 +38,7 @@ from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays, rows_in
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.tasks import TASKS
-from coevolve.teams.model_card import called, write_card
+from coevolve.teams.model_card import HINTED, called, write_card
 from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked, described
 from coevolve.types import Problem, Prompt, Turn
 
@@ -120,6 +120,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     }
     code = _Code(target)
     settings = code.packed(_without_rows(recipe.task))
+    play = _used(recipe.play)
     task = _made(settings, target)
     about = {
         "coevolve": __version__,
@@ -127,19 +128,25 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
         "step": trained,
         "roles": dict(cast),
         "policies": policies,
-        "play": code.packed(_without_threshold(recipe.play)),
+        "play": code.packed(_without_threshold(play)),
         "task": settings,
         "sampling": {**recipe.record()["sampling"], "max_new_tokens": recipe.sampling.length_range[1]},
     }
     if task is not None and (example := _example(task, run, trained)):
         about["example"] = example
     _describe(target, about)
-    write_card(target, run, recipe, None if task is None else asked(task, recipe.play))
+    write_card(target, run, recipe, None if task is None else asked(task, play))
 
 
 def _without_rows(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a task's settings, with the name of a file that is not exported in place of rows in the recipe itself."""
     return {**task, **{key: f"{key}.jsonl" for key in rows_in(task)}}
+
+
+def _used(play: dict[str, Any]) -> dict[str, Any]:
+    """Return the play in which a trained team is used: ``rounds`` for ``hinted``, where roles hear each other to learn
+    only."""
+    return {"name": "rounds"} if play["name"] == HINTED else play
 
 
 def _without_threshold(play: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -311,7 +318,9 @@ def _made(settings: Any, target: Path) -> Any:
     """Build the task from the exported folder; None, with a warning, if it cannot be built from it."""
     try:
         with blame("task"):
-            return component(anchored(settings, target), TASKS, "task")
+            task = component(anchored(settings, target), TASKS, "task")
+            getattr(task, "asks", None)  # ``verifiers`` makes its taskset to know them, as it will when it is loaded
+            return task
     except ValueError as error:
         warnings.warn(f"this team will not load: {error}; put what it reads into {CODE}/ of the export", stacklevel=2)
         return None

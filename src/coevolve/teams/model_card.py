@@ -35,6 +35,9 @@ _HOW = {
 
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
+HINTED = "hinted"
+"""The play for training only, in place of which a team plays ``rounds``."""
+
 CARD = "README.md"
 _PIPELINE = "text-generation"
 _OTHER = "other"  # what the hub calls several licences together
@@ -48,11 +51,11 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
     sections = [
         _front_matter(team, run, recipe),
         _what(team, recipe),
-        _protocol(team),
+        _protocol(team, recipe),
         _loading(team, asks),
         _prompts(team),
         _training(team, run, recipe),
-        _measured(team, run),
+        _measured(team, run, recipe),
         _limits(team),
     ]
     (folder / CARD).write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
@@ -132,18 +135,27 @@ def _results(team: Exported, run: RunDir) -> list[EvalResult]:
 
 
 def _what(team: Exported, recipe: Recipe) -> str:
-    count = len(team.policies)
-    many = "one language model" if count == 1 else f"{count} language models, trained together"
     start = recipe.policies
     rows = [
         (role, _linked(policy, team.policies[policy]), called(start[policy].model), start[policy].weights)
         for role, policy in team.roles.items()
     ]
     return (
-        f"# {team.run}\n\nA team of {many} with Coevolve {team.coevolve}: {team.step} steps of "
+        f"# {team.run}\n\nA team of {_members(team, recipe)} with Coevolve {team.coevolve}: {team.step} steps of "
         f"`{_bare(recipe.algorithm['name'])}` on the task {_component(team.task, TASKS)}\n\n"
         f"{_table(('role', 'policy', 'started from', 'weights'), rows)}"
     )
+
+
+def _members(team: Exported, recipe: Recipe) -> str:
+    """Return how many models were trained, and the names of the frozen ones that they were trained with."""
+    frozen = [f"`{name}`" for name in team.policies if recipe.policies[name].weights == "frozen"]
+    count = len(team.policies) - len(frozen)
+    many = "one language model" if count == 1 else f"{count} language models, trained together"
+    if not frozen:
+        return many
+    alone = ", trained" if count == 1 else ""
+    return f"{many}{alone} beside the frozen partner{'s' if len(frozen) > 1 else ''} {', '.join(frozen)},"
 
 
 def _linked(policy: str, spec: PolicySpec) -> str:
@@ -157,12 +169,17 @@ def _folder(policy: str, spec: PolicySpec) -> str:
     return f"{HERE}{AGENTS}/{policy}" if spec.weights == "lora" else spec.model
 
 
-def _protocol(team: Exported) -> str:
+def _protocol(team: Exported, recipe: Recipe) -> str:
     settings = {key: value for key, value in team.play.items() if key != "name"}
     given = f" Settings: `{json.dumps(settings)}`." if settings else ""
     sampling = team.sampling
+    hinted = (
+        f" It was trained in `{HINTED}`, where each role answers once more having heard the others; as a team, each "
+        "answers once, alone."
+    )
     return (
-        f"## Protocol\n\n{_component(team.play, PLAYS)}{given}\n\nTrained at temperature {sampling.temperature:g}, "
+        f"## Protocol\n\n{_component(team.play, PLAYS)}{given}{hinted if recipe.play['name'] == HINTED else ''}"
+        f"\n\nTrained at temperature {sampling.temperature:g}, "
         f"with at most {sampling.length_range[1]} new tokens a turn. All of it is in [{FILE}]({FILE})."
     )
 
@@ -276,7 +293,7 @@ def _evaluated(team: Exported, run: RunDir) -> Mapping[str, Any]:
     return found if found.get("checkpoint") == team.step else {}
 
 
-def _measured(team: Exported, run: RunDir) -> str:
+def _measured(team: Exported, run: RunDir, recipe: Recipe) -> str:
     if not (found := _evaluated(team, run)):
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
@@ -285,6 +302,8 @@ def _measured(team: Exported, run: RunDir) -> str:
         for row in found["rows"]
     ]
     said = [text.format(found[key]) for key, text in _HOW.items() if found.get(key) is not None]
+    if recipe.play["name"] == HINTED:
+        said.append(f"in `{HINTED}`")
     head = ", ".join([f"On {found['problems']} held-out problems", *said])
     head += ". reward_se is over problems, kl in nats a turn, length in tokens."
     return f"## Measured\n\n{head}\n\n{_table((*NAMES, *_DIGITS), rows)}"

@@ -147,8 +147,9 @@ class Team:
         """Play one problem and return its episode: ``play("text")`` if the task asks for one column, else
         ``play(text=..., entry=...)``, or ``play({"text": ..., "entry": ...})``, which takes any name.
 
-        seed: the same seed gives the same texts. temperature (0: greedy), max_new_tokens: as trained if None. Raises
-        ValueError for a missing column, a prompt that is too long, and errors of the task or the play.
+        seed: the same seed gives the same texts, and in ``pettingzoo`` the game of that seed. temperature (0: greedy),
+        max_new_tokens: as trained if None. Raises ValueError for a missing column, a prompt that is too long, and
+        errors of the task or the play.
         """
         given = {**self._columns(problem), **columns}
         return self.play_many([given], seed=seed, temperature=temperature, max_new_tokens=max_new_tokens)[0]
@@ -167,7 +168,7 @@ class Team:
 
         on_piece: called with the turns and their pieces as they are sampled (``teams.telling``).
         """
-        given = [self._problem(self._columns(problem)) for problem in problems]
+        given = [self._problem({**self._seeded(seed), **self._columns(problem)}) for problem in problems]
         longest = self.sampling.length_range[1] if max_new_tokens is None else max_new_tokens
         sampling = self.sampling.at_length(longest)
         if temperature is not None:
@@ -175,6 +176,10 @@ class Team:
         engine = self.engine if on_piece is None else StreamingEngine(self.engine, on_piece)
         stage = Stage(self.roles, self.task, engine, sampling, seed, _STEP)
         return rollout(self.protocol, given, stage)
+
+    def _seeded(self, seed: int) -> dict[str, int]:
+        """Return the column that says which game is played, for a task whose problems differ in a seed only."""
+        return {self.task.seed_column: seed} if self.task.seed_column else {}
 
     def _columns(self, problem: str | Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(problem, str):
@@ -221,6 +226,7 @@ class _Played:
         self.name = type(task).__name__
         self.feedback = getattr(task, "feedback", None)
         self.referee = getattr(task, "referee", None)
+        self.seed_column: str | None = getattr(task, "seed_column", None)
         self._task = task
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:

@@ -250,3 +250,40 @@ def test_a_function_between_a_bare_fence_and_a_tagged_one_is_the_answer():
     code = "def f(x):\n    return aux(x) + 1"
     found = extract(f"The signature is\ndef f(x): ...\n```\n{code}\n```python\nprint(f(1))\n```")
     assert "aux(x) + 1" in found and "..." not in found
+
+
+STUMPS = [
+    "def f(x):",
+    'def f(x):\n    """Give back',
+    'def f(x):\n    """Give back x."""',
+    "def f(x):\n    y",
+    "def f(x):\n    if x:\n        x.append(1)",
+    "@cached\ndef f(x):\n    y = x\n    return",
+]
+
+
+@pytest.mark.parametrize("stump", STUMPS)
+@pytest.mark.parametrize("fence", ["", "```python\n"])
+def test_a_function_that_begins_again_and_is_cut_off_is_left_out(stump, fence):
+    assert extract(f"{fence}{CODE}\n\n\n{stump}") == CODE
+    assert extract(f"Here:\n{fence}{CODE}\n\n{stump}\n    ") == CODE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(x):\n    print(x)",  # no other one
+        "def f(x):\n    print(x)\n\ndef f(x):\n    x.sort()",  # neither returns
+        f"{CODE}\n\ndef g(x):\n    print(x)",  # another name
+        f"{CODE}\n\ndef f(x):\n    return 2",
+        f"{CODE}\n\ndef f(x):\n    print(x)\n\nf(2)",  # more follows
+    ],
+)
+def test_other_last_functions_stay(text):
+    assert extract(text) == text
+
+
+def test_a_last_function_in_a_closed_block_was_not_cut_off():
+    again = f"{CODE}\ndef f(x):\n    print(x)"
+    assert extract(f"```python\n{again}\n```") == again
+    assert extract(f"{again}<|im_end|>") == again

@@ -110,7 +110,7 @@ def test_ungated_parts_wait_for_nothing():
         ("def f(x):\n    def g():\n        return x", False),
         ("def f(x):\n    g = lambda: 1", False),
         ("def f(x):\n    raise ValueError\n    return x", False),
-        ("def f(x):\n    return 1\ndef f(x):\n    pass", False),  # the last one is in force
+        ("def f(x):\n    return 1\ndef f(x):\n    pass\nf(1)", False),  # the last one is in force
     ],
 )
 def test_to_return_is_to_return_something(main, returns):

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
-from coevolve.rewards.code.syntax import DEFINED, first_line, free, is_idle, parse, stored
+from coevolve.rewards.code.syntax import DEFINED, first_line, free, is_idle, parse, returns, stored
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>")
 """Special tokens that chat formats put around a turn. An answer ends at the first one with text before it, unless that
@@ -49,13 +49,16 @@ def extract(text: str) -> str:
     If these define no function, the first fence may close code that begins the answer: see ``_begun``. If that fails
     as well, the answer is broken code rather than prose around code: it is returned from the first line that looks like
     code on, so that the syntax error can be reported.
+
+    A last function that the limit on tokens cut off is left out if it would replace a whole one (``_without_stump``).
     """
     uncut = _clean(text)
     said = _said(uncut)
     text = _turn(said)
     found = _ordinary(uncut, said, text)
     body = _body(found)
-    return found if _defines(body) or _names_lambda(body) else _parsing(_begun(text)) or found
+    code = found if _defines(body) or _names_lambda(body) else _parsing(_begun(text)) or found
+    return _without_stump(code, uncut)
 
 
 def _ordinary(uncut: str, said: str, text: str) -> str:
@@ -209,6 +212,20 @@ def _broken(text: str) -> str:
     lines = text.split("\n")
     start = next((i for i, line in enumerate(lines) if _CODE.match(line)), len(lines))
     return "\n".join(lines[start:]).rstrip()
+
+
+def _without_stump(code: str, answer: str) -> str:
+    """Return the code without a last function that ends the answer and returns nothing, if an earlier one of its name
+    returns something: a model that began again was cut off, and Python would take the stump for the function."""
+    body = _body(code)
+    last = body[-1] if body else None
+    if body is None or not isinstance(last, ast.FunctionDef) or returns(last):
+        return code
+    whole = [node for node in body[:-1] if isinstance(node, ast.FunctionDef) and returns(node)]
+    lines = code.split("\n")
+    if last.name not in {node.name for node in whole} or not answer.rstrip().endswith(lines[-1].strip()):
+        return code
+    return "\n".join(lines[: first_line(last) - 1]).rstrip()
 
 
 def _defines(body: list[ast.stmt] | None) -> TypeGuard[list[ast.stmt]]:
