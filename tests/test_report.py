@@ -172,8 +172,12 @@ def test_the_rise_is_stated_in_standard_errors():
     # Two steps at each end: means 1 and 5, variances 2 and 2; the error is sqrt(2/2 + 2/2), and 4 / sqrt(2) = 2.8
     moved = "1.00 -> 5.00 (+2.8 standard errors)"
     assert rise(lines) == f"reward {moved}, r - eta*KL {moved}; means of the first and the last 2 of 20 steps"
-    assert sentence(lines) == "The reward rose from 1.00 to 5.00, and r - eta*KL rose from 1.00 to 5.00."
-    assert footnote(lines) == "Means of the first and the last 2 of 20 steps, +2.8 and +2.8 standard errors apart."
+    apart = "+2.8 and +2.8 standard errors apart; clear from 4.3 on"  # t of two degrees of freedom
+    assert footnote(lines) == f"Means of the first and the last 2 of 20 steps, {apart}."
+    not_clear = "did not clearly move, from 1.00 to 5.00"
+    assert sentence(lines) == f"The reward {not_clear}, and r - eta*KL {not_clear}."
+    surer = [line(i, reward=r, kl=0.0) for i, r in enumerate([0.5, 1.5, *[1.0] * 16, 4.5, 5.5])]
+    assert sentence(surer) == "The reward rose from 1.00 to 5.00, and r - eta*KL rose from 1.00 to 5.00."
     assert footnote(lines[:2]) == ""
     assert rise(lines[:2]) == "reward 0 -> 2.00, r - eta*KL 0 -> 2.00"  # one step has no error
     assert rise([{"step": 0, "reward": None}]) == "no turn was scored"

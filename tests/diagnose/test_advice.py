@@ -160,10 +160,39 @@ def test_the_second_ones_luck(times):
     assert cost.keys() == {"seconds_sampling", "seconds_reward"}
 
 
+def measured(slope, gain):
+    return {name + end: value for name, three in (("slope", slope), ("gain", gain))
+            for end, value in zip(("", "_low", "_high"), three, strict=True)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slope", "gain"),
+    [
+        ((0.6, 0.4, 0.8), (0.02, -0.1, 0.1)),  # a gain of 0 falls on this side in half of all measurements
+        ((0.6, 0.4, 0.8), (-0.02, -0.1, 0.1)),
+        ((0.35, 0.2, 0.5), (0.2, 0.1, 0.3)),
+        ((0.6, 0.4, 0.8), (0.2, float("nan"), float("nan"))),
+    ],
+)
+def test_whether_a_second_role_reads_is_open_if_its_interval_has_both_sides(slope, gain):
+    said = advice._said_of_reading(measured(slope, gain))
+    assert said[-1].startswith("whether the second one reads is open")
+    assert "cory" not in str(said) and "hindsight" not in str(said)
+
+
 def test_what_is_said_of_a_chain():
-    reads = {"slope": 0.6, "gain": 0.2}
-    assert "algorithm: {name: cory, credit: to_go}, by theory; not measured" in advice._said_of_reading(reads)[-1]
-    for deaf in ({"slope": 0.1, "gain": 0.2}, {"slope": 0.6, "gain": -0.1}, {"slope": float("nan"), "gain": 0.1}):
+    nan = float("nan")
+    said = advice._said_of_reading(measured((0.6, 0.4, 0.8), (0.2, 0.1, 0.3)))
+    assert said[0] == (
+        "slope of r2 on r1 0.60 [0.40, 0.80] (wants 0.3), gain of reading +0.200 [+0.100, +0.300] (wants above 0), "
+        "with 95 % intervals"
+    )
+    assert "algorithm: {name: cory, credit: to_go}, by theory; not measured" in said[-1]
+    for deaf in (
+        measured((0.1, 0.0, 0.2), (0.2, 0.1, 0.3)),
+        measured((0.6, 0.4, 0.8), (-0.1, -0.2, 0.0)),
+        measured((nan, nan, nan), (0.1, 0.05, 0.2)),
+    ):
         assert "algorithm: hindsight" in advice._said_of_reading(deaf)[-1]
     assert "50% is the second one's luck; best number of observers 1.00" in advice._said_of_luck(1.0, 1.0, 1.0)[0]
 

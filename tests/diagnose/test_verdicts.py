@@ -56,6 +56,14 @@ def test_swap(row, said):
     assert said in verdicts.swap([{"setting": "a=bob, b=ann"} | row])
 
 
+def test_swaps_of_which_one_is_worse_and_one_better():
+    said = verdicts.swap([{"setting": "a=y, b=x"} | LESS, {"setting": "a=z, b=y"} | MORE])
+    assert said.endswith(
+        "; the policies have specialised in their roles, and yet a=z, b=y would do better than the cast that was "
+        "trained last."
+    )
+
+
 @pytest.mark.parametrize(
     ("blank", "shuffled", "own", "said"),
     [

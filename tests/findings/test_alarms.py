@@ -39,6 +39,17 @@ def test_a_collapse_is_dated_to_the_step(columns, signal, agent):
     assert found(**columns) == ([(signal, agent, 41)] if signal else [])
 
 
+@pytest.mark.parametrize(("more", "alarms"), [(16, []), (64, []), (5, [("distinct_2 fell", "ann", 41)])])
+def test_distinct_2_is_compared_between_steps_of_as_many_turns(more, alarms):
+    """Of four times as many texts, as where dapo samples again, a smaller share of the pairs is distinct."""
+    assert found(ann__distinct_2=edge(0.8, 0.39, 41), ann__turns=edge(4, more, 41)) == alarms
+
+
+def test_distinct_2_that_fell_in_the_steps_of_as_many_turns():
+    grown = [16 if i % 3 == 1 else 4 for i in range(60)]
+    assert found(ann__distinct_2=edge(0.8, 0.39, 41), ann__turns=grown) == [("distinct_2 fell", "ann", 41)]
+
+
 @pytest.mark.parametrize(
     "columns",
     [

@@ -1,5 +1,6 @@
 """Straight curves, read off at equal cost."""
 
+import numpy as np
 import pytest
 from hand_made import recipe, run
 
@@ -15,16 +16,16 @@ def pair(first, second):
 def test_rewards_are_read_at_the_same_number_of_samples():
     groups = pair({"reward": [0.0, 1.0, 2.0, 3.0], "turns": [10] * 4}, {"reward": [0.0, 1.0], "turns": [20] * 2})
     found = match(SAMPLES, groups)
-    # a is at 0, 1, 2, 3 after 10, 20, 30, 40 samples; b at 0 and 1 after 20 and 40
+    # means over 20 turns: a is at 0.5, 1.5, 2.5 after 20, 30, 40 samples; b at 0 and 1 after 20 and 40
     assert (found.grid[0], found.grid[-1], found.alike) == (20.0, 40.0, True)
     rows = section(found).rows
-    assert rows[:4] == [(25.0, "a", 1, 1.5, None, None), (25.0, "b", 1, 0.25, None, None), *rows[2:4]]
+    assert rows[:4] == [(25.0, "a", 1, 1.0, None, None), (25.0, "b", 1, 0.25, None, None), *rows[2:4]]
     assert rows[2:] == [
-        (30.0, "a", 1, 2.0, None, None),
+        (30.0, "a", 1, 1.5, None, None),
         (30.0, "b", 1, 0.5, None, None),
-        (35.0, "a", 1, 2.5, None, None),
+        (35.0, "a", 1, 2.0, None, None),
         (35.0, "b", 1, 0.75, None, None),
-        (40.0, "a", 1, 3.0, None, None),
+        (40.0, "a", 1, 2.5, None, None),
         (40.0, "b", 1, 1.0, None, None),
     ]
 
@@ -68,6 +69,47 @@ def test_runs_without_a_cost_are_left_out_by_name():
 
 
 def test_costs_that_do_not_overlap_are_not_compared():
-    found = section(match(SAMPLES, pair({"reward": [0.0], "turns": [8]}, {"reward": [0.0], "turns": [9]})))
+    found = section(match(KL, pair({"reward": [0.0], "kl": [1.0]}, {"reward": [0.0], "kl": [2.0]})))
     assert found.sentence == "Not comparable: there is no cost that all runs came by."
     assert found.rows == []
+
+
+def same_curve(name, eta, steps, size, total):
+    """A run whose reward, and KL, depend on the turns spent only, as those of the turns in the middle of a step."""
+    spent = (np.arange(steps) + 0.5) * size / total
+    kl = (10 * spent).tolist()
+    return run(f"{name}-0", 0, recipe(0, eta), reward=(1 - np.exp(-3 * spent)).tolist(), kl=kl, turns=[size] * steps)
+
+
+@pytest.mark.parametrize("axis", [SAMPLES, KL], ids=["samples", "kl"])
+@pytest.mark.parametrize(
+    ("steps", "size", "others", "its"),
+    [(40, 50, 200, 50), (40, 50, 200, 10), (100, 4, 100, 16), (50, 10, 1000, 10)],
+)
+def test_a_longer_run_or_one_of_other_batches_on_the_same_curve_is_neither_ahead_nor_behind(
+    axis, steps, size, others, its
+):
+    total = steps * size
+    found = match(axis, arms([same_curve("a", 1.0, steps, size, total), same_curve("b", 0.5, others, its, total)]))
+    apart = found.rewards["a"][0] - found.rewards["b"][0]
+    assert len(apart) == 61
+    assert np.abs(apart).max() < 0.01
+
+
+def test_runs_are_smoothed_over_as_many_turns_and_these_are_told():
+    found = match(SAMPLES, arms([same_curve("a", 1.0, 40, 50, 2000), same_curve("b", 0.5, 200, 50, 2000)]))
+    assert section(found).sentence.startswith("Reward of each run by what it had spent, a mean over 200 turns, from")
+    uncounted = match(KL, pair({"reward": [0.0, 1.0], "kl": [0.0, 1.0]}, {"reward": [0.0] * 2, "kl": [0.0, 2.0]}))
+    assert "a mean over 1.00 steps, from" in section(uncounted).sentence
+
+
+def test_a_run_that_stopped_counting_its_turns_is_compared_up_to_there():
+    groups = pair({"reward": [0.0, 1.0, 9.0], "turns": [8, 8, None]}, {"reward": [0.0, 1.0, 2.0], "turns": [8] * 3})
+    found = match(SAMPLES, groups)
+    assert (found.grid[-1], found.rewards["a"][0][-1], found.left_out) == (16.0, 1.0, [])
+
+
+def test_a_step_without_a_reward_does_not_count_in_the_mean():
+    rewards = [float(i) for i in range(18)] + [None, 30.0]
+    found = match(SAMPLES, arms([run("a-0", 0, recipe(0), reward=rewards, turns=[10] * 20)]))
+    assert found.rewards["a"][0][-1] == 30.0

@@ -13,8 +13,8 @@ def test_a_team_is_told_by_what_its_policies_are():
             "play": {"name": "rounds", "n": 2}, "roles": {"short": "a", "long": "b"}, "algorithm": {"name": "magrpo"},
             "batch_size": 8, "members": 4, "seed": 3}  # fmt: skip
     assert opening([run(reward=[1.0, 2.0], recipe=told)]).trained == (
-        "a and c (some/base, LoRA) and b (some/base, frozen) learnt sums as short and long in the play rounds by "
-        "MAGRPO: 2 steps of 8 problems, each played 4 times, seed 3."
+        "a and c (some/base, LoRA) learnt sums as short and long in the play rounds by MAGRPO, beside b "
+        "(some/base, frozen): 2 steps of 8 problems, each played 4 times, seed 3."
     )
 
 

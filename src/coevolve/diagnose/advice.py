@@ -36,7 +36,7 @@ from coevolve.evaluate import SEED
 from coevolve.measure import Clock
 from coevolve.plays import observers, rounds
 from coevolve.recipe.schema import Recipe
-from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
+from coevolve.report.findings.verdicts import GAIN, SLOPE, reads
 from coevolve.rollout import Stage, pay, rollout
 from coevolve.types import Case, Episode, Turn
 
@@ -49,6 +49,8 @@ _HOW = {
     "crossed": "play: rounds; algorithm: {name: marloo, credit: crossed}",
 }
 """Credit -> the recipe to recommend; without ``counterfactual``, which varies more than team_return in some games."""
+_READ = ("slope", "slope_low", "slope_high", "gain", "gain_low", "gain_high", "alone", "heard", "empty")
+"""What a row on a second role has of its premise."""
 SAVES = 0.8
 """Share of leave-one-out's variance below which a moving baseline is recommended: it has to save some, because it lags
 behind the policy."""
@@ -211,7 +213,7 @@ def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
         read = premise(recipe.model_copy(update={"play": {"name": "chain"}}), problems, 2 * scene.members)
     except ValueError as error:  # a task may refuse an empty answer, for instance where it wants a move
         return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
-    rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in ("slope", "gain", "alone", "heard", "empty")}})
+    rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in _READ}})
     return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
 
 
@@ -235,9 +237,16 @@ def _said_of_luck(own: float, luck: float, best: float) -> list[str]:
 
 
 def _said_of_reading(read: Row) -> list[str]:
-    slope, gain = f"slope of r2 on r1 {read['slope']:.2f}", f"gain of reading {read['gain']:+.3f}"
-    line = f"{slope} (wants {SLOPE}), {gain} (wants above {GAIN:g})"
-    if holds(read):
+    slope = f"slope of r2 on r1 {read['slope']:.2f} [{read['slope_low']:.2f}, {read['slope_high']:.2f}]"
+    gain = f"gain of reading {read['gain']:+.3f} [{read['gain_low']:+.3f}, {read['gain_high']:+.3f}]"
+    line = f"{slope} (wants {SLOPE}), {gain} (wants above {GAIN:g}), with 95 % intervals"
+    found = reads(read)
+    if found is None:
+        return [
+            line,
+            "whether the second one reads is open: an interval has both sides of its limit; give more --problems",
+        ]
+    if found:
         theory = "by theory; not measured where observers read, see O7 of the study"
         return [line, f"the second one reads: play: chain; algorithm: {{name: cory, credit: to_go}}, {theory}"]
     return [

@@ -37,7 +37,6 @@ from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.report.findings.curves import column, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.frontier import BEYOND, hypervolume
-from coevolve.report.findings.matched import KL, SAMPLES, Spent, curve
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
 from coevolve.study.results import Result
@@ -52,6 +51,29 @@ _MEASURE = re.compile(rf"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*){_S
 _METRIC = re.compile(rf"([^ ]+){_SCALE}")
 
 
+Spent = Callable[[Run], Floats]
+"""Run -> its cost after each smoothed step, NaN where it is unknown."""
+
+
+# The report smooths the runs that it compares over equally many turns. The study smooths each over a tenth of its own
+# steps, as it was when its claims were decided: its verdicts must not move with the report.
+def _curve(spent: Spent, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
+    """Return the cost and a smoothed metric at the steps where both are known and the cost is the largest so far."""
+    cost, value = spent(run), smooth(column(run, key))
+    known = ~(np.isnan(cost) | np.isnan(value))
+    cost, value = cost[known], value[known]
+    before = np.maximum.accumulate(np.concatenate([[-np.inf], cost]))[:-1]
+    return cost[cost > before], value[cost > before]
+
+
+def _turns(run: Run) -> Floats:
+    return np.cumsum(column(run, "turns"))[window(len(run.lines)) - 1 :]
+
+
+def _kl(run: Run) -> Floats:
+    return smooth(column(run, "kl"))
+
+
 def _updates(run: Run) -> Floats:
     """Return the optimiser steps of a policy so far, after each training step; the mean over policies that learn."""
     known = [updates for updates in of_agents(run, "updates") if not np.isnan(updates).all()]
@@ -63,7 +85,7 @@ def _smoothed_updates(run: Run) -> Floats:
     return _updates(run)[window(len(run.lines)) - 1 :]
 
 
-SPENT: Mapping[str, Spent] = {"responses": SAMPLES.spent, "updates": _smoothed_updates, "kl": KL.spent}
+SPENT: Mapping[str, Spent] = {"responses": _turns, "updates": _smoothed_updates, "kl": _kl}
 """The costs that two runs can be matched on: name -> function of a run, its cost after each smoothed step."""
 
 
@@ -78,7 +100,7 @@ class Budget:
 def _end(run: Run, key: str, budget: Budget | None) -> float:
     if budget is None:
         return float(smooth(column(run, key))[-1])
-    cost, value = curve(SPENT[budget.cost], run, key)
+    cost, value = _curve(SPENT[budget.cost], run, key)
     return float(np.interp(budget.most, cost, value, left=math.nan)) if len(cost) else math.nan
 
 
@@ -199,7 +221,7 @@ def spread(result: Result) -> float:
 
 def spent(result: Result, cost: str) -> float:
     """Return the total cost of a run, of a kind in ``SPENT``; of KL, the largest that the run reached."""
-    found, _ = curve(SPENT[cost], result.run)
+    found, _ = _curve(SPENT[cost], result.run)
     return float(found[-1]) if len(found) else math.nan
 
 

@@ -27,6 +27,9 @@ SHORTEST = 10
 DIVERSITY = 0.5
 """Limit, as a share of the distinct 2-grams at the start. Learning costs some variety; half of it means repetition."""
 
+AS_MANY = 1.5
+"""Limit of the factor between the numbers of turns of two steps whose distinct 2-grams are compared."""
+
 ENTROPY = 0.2
 """Limit, as a share of the entropy at the start. Entropy falls in every training; at a fifth of it, a policy gives
 nearly the same answer to every problem."""
@@ -119,8 +122,8 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
 
 def _agent(run: Run, policy: str) -> Iterator[Alarm]:
     """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start."""
-    for key, share in (("distinct_2", DIVERSITY), ("entropy", ENTROPY)):
-        steps, values = _known(run, f"agents/{policy}/{key}")
+    for of, key, share in ((_as_many(run, policy), "distinct_2", DIVERSITY), (run, "entropy", ENTROPY)):
+        steps, values = _known(of, f"agents/{policy}/{key}")
         if len(values) and (before := _start(values)) > 0:
             yield from _below(f"{key} fell", policy, steps, values, share * before)
     steps, values = _known(run, f"agents/{policy}/length")
@@ -133,6 +136,19 @@ def _agent(run: Run, policy: str) -> Iterator[Alarm]:
     if len(values):
         limit = max(KL, FASTER * float(np.median(values[: len(values) // 2 + 1])))
         yield from _lasting("KL runs away", policy, steps, values, _medians(values) > limit, limit)
+
+
+def _as_many(run: Run, policy: str) -> Run:
+    """Return the steps in which the policy had about as many turns as at the start: among more texts more pairs of
+    words repeat. None if they are too few for an alarm, or none of them is among the last."""
+    turns = column(run, f"agents/{policy}/turns")
+    if np.isnan(turns).all():
+        return run
+    first = _start(turns[~np.isnan(turns)])
+    alike = ~(np.maximum(turns, first) > AS_MANY * np.minimum(turns, first))
+    last = max(_LASTS, window(len(run.lines)))
+    kept = [line for line, one in zip(run.lines, alike, strict=True) if one] if alike[-last:].any() else []
+    return replace(run, lines=kept if len(kept) >= SHORTEST else [])
 
 
 def _phases(run: Run, policy: str) -> list[Run]:

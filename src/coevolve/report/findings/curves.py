@@ -7,12 +7,14 @@ card alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coevolve.report.findings.statistics import Floats
+from coevolve.report.findings.student import limit
 from coevolve.report.runs import Run
 
 _TENTH = 10
@@ -66,23 +68,26 @@ def cell(value: float) -> float | None:
 
 class Moved(NamedTuple):
     """How a metric moved over a run: its first and its last mean, the number of steps of each, and their difference in
-    standard errors, which is None if a mean is of one step or nothing varies."""
+    standard errors, which is None if a mean is of one step or nothing varies. clear: the number of standard errors from
+    which it is more than chance."""
 
     start: float
     final: float
     steps: int
     errors: float | None
+    clear: float
 
 
 def moved(values: Floats) -> Moved:
     """Return how a curve moved; its start and final are NaN where no values are known."""
     steps = window(len(values))
     first, last = (part[~np.isnan(part)] for part in (values[:steps], values[-steps:]))
-    error = 0.0
+    error, clear = 0.0, math.inf
     if min(len(first), len(last)) > 1:
         error = float(np.sqrt(first.var(ddof=1) / len(first) + last.var(ddof=1) / len(last)))
+        clear = limit(len(first) + len(last) - 2)
     begin, end = start(values), final(values)
-    return Moved(begin, end, steps, (end - begin) / error if error > 0 else None)
+    return Moved(begin, end, steps, (end - begin) / error if error > 0 else None, clear)
 
 
 def as_column(lines: Sequence[Mapping[str, Any]], key: str) -> Floats:

@@ -13,9 +13,6 @@ from coevolve.report.wording import and_list, number
 _METRICS = {"reward": "reward", "objective": "r - eta*KL"}
 """Metric -> its name, for the metrics that a training may aim at."""
 
-CLEAR = 2.0
-"""Fewest standard errors with which a curve is said to have risen or fallen."""
-
 
 def ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Moved]:
     """Return name -> how it moved, for the reward and the objective, if a run's metrics have them."""
@@ -49,7 +46,8 @@ def footnote(lines: Sequence[Mapping[str, Any]]) -> str:
     if steps < 2:
         return ""
     apart = [f"{one.errors:+.1f}" for one in found.values() if one.errors is not None]
-    sure = f", {and_list(apart)} standard errors apart" if apart else ""
+    clear = max((one.clear for one in found.values() if one.errors is not None), default=0.0)
+    sure = f", {and_list(apart)} standard errors apart; clear from {clear:.1f} on" if apart else ""
     return f"Means of the first and the last {steps} of {len(lines)} steps{sure}."
 
 
@@ -57,7 +55,7 @@ def _verb(one: Moved) -> str:
     """Return the verb that the numbers justify; without a standard error, "went"."""
     if one.errors is None:
         return "went"
-    if abs(one.errors) < CLEAR:
+    if abs(one.errors) < one.clear:
         return "did not clearly move,"
     return "rose" if one.errors > 0 else "fell"
 

@@ -1,19 +1,21 @@
 """Reward at equal cost: at the same number of samples, or at the same KL.
 
-Every run is a curve of its smoothed reward over its cost so far. KL goes up and down, so its curve has the reward when
-the run first reached that KL. Runs are compared at costs that all of them reached, and nothing is extrapolated.
+Every run is a curve of its smoothed reward over its cost so far. All are smoothed over the same number of turns
+(``trailing``), and so is KL. It goes up and down, so its curve has the reward when the run first reached that KL. Runs
+are compared at costs that all of them reached, and nothing is extrapolated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coevolve.report.findings.alike import ALL_TURNS, Reward
-from coevolve.report.findings.curves import column, mean, smooth, window
+from coevolve.report.findings.curves import column, mean
 from coevolve.report.findings.statistics import Floats, bootstrap, estimate
+from coevolve.report.findings.trailing import ends, trailing, turns, width
 from coevolve.report.runs import Group, Run
 from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, number
@@ -22,14 +24,10 @@ _POINTS = 61  # 4 * 15 + 1, so that the quarters are points of the grid
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
-Spent = Callable[[Run], Floats]
-"""Run -> its cost after each smoothed step, NaN where it is unknown."""
-
-
 @dataclass(frozen=True)
 class Axis:
     """A kind of cost. unit: its name on an axis. at: template for the name of the reward at some cost. adds_up: whether
-    the cost only grows. missing: the text on runs without it."""
+    the cost only grows. missing: the text on runs without it. key: its metric, by step."""
 
     id: str
     title: str
@@ -37,7 +35,7 @@ class Axis:
     at: str
     adds_up: bool
     missing: str
-    spent: Spent
+    key: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Matched:
     """Curves on a common grid of costs: group -> seed -> reward at each cost, for the runs that have a curve.
 
     reward: the reward compared. left_out: runs whose cost is unknown. alike: whether all runs spent the same in the
-    end. caution: a remark on the cost, or empty.
+    end. caution: a remark on the cost, or empty. window: what the runs are smoothed over, in words.
     """
 
     axis: Axis
@@ -55,14 +53,7 @@ class Matched:
     left_out: Sequence[str]
     alike: bool
     caution: str
-
-
-def _turns(run: Run) -> Floats:
-    return np.cumsum(column(run, "turns"))[window(len(run.lines)) - 1 :]
-
-
-def _kl(run: Run) -> Floats:
-    return smooth(column(run, "kl"))
+    window: str
 
 
 SAMPLES = Axis(
@@ -72,7 +63,7 @@ SAMPLES = Axis(
     "reward at {} turns sampled",
     True,
     "do not count their turns",
-    _turns,
+    "turns",
 )
 KL = Axis(
     "kl",
@@ -81,28 +72,26 @@ KL = Axis(
     "reward at a KL of {} nats",
     False,
     "have no reference, and so no KL",
-    _kl,
+    "kl",
 )
 
 
 def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
     """Match the runs on every axis."""
-    axes = SAMPLES, replace(KL, spent=lambda run: smooth(column(run, reward.kl)))
+    axes = SAMPLES, replace(KL, key=reward.kl)
     return [match(axis, groups, reward) for axis in axes]
 
 
 def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Matched:
     """Return the runs' curves at the costs that all of them reached; the grid is empty where there are none."""
+    runs = [(group.name, run) for group in groups for run in group.runs]
+    found, window = _curves(axis, [run for _, run in runs], reward.metric)
     curves: dict[str, dict[int, tuple[Floats, Floats]]] = {}
-    left_out = []
-    for group in groups:
-        for run in group.runs:
-            cost, paid = curve(axis.spent, run, reward.metric)
-            if len(cost):
-                curves.setdefault(group.name, {})[run.seed] = cost, paid
-            else:
-                left_out.append(run.name)
-    every = [cost for seeds in curves.values() for cost, _ in seeds.values()]
+    for (name, run), one in zip(runs, found, strict=True):
+        if len(one[0]):
+            curves.setdefault(name, {})[run.seed] = one
+    left_out = [run.name for (_, run), (cost, _) in zip(runs, found, strict=True) if not len(cost)]
+    every = [cost for cost, _ in found if len(cost)]
     low, high = (max(c[0] for c in every), min(c[-1] for c in every)) if every else (0.0, -1.0)
     grid = np.unique(np.linspace(low, high, _POINTS)) if low <= high else np.array([])
     rewards = {
@@ -111,12 +100,29 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
     }
     alike = axis.adds_up and len({cost[-1] for cost in every}) == 1
     caution = reward.of_kl(groups) if axis.id == KL.id else ""
-    return Matched(axis, reward, grid, rewards, left_out, alike, caution)
+    return Matched(axis, reward, grid, rewards, left_out, alike, caution, window)
 
 
-def curve(spent: Spent, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
-    """Return the cost and a smoothed metric at the steps where both are known and the cost is the largest so far."""
-    cost, value = spent(run), smooth(column(run, key))
+def _curves(axis: Axis, runs: Sequence[Run], key: str) -> tuple[list[tuple[Floats, Floats]], str]:
+    """Return each run's cost and smoothed reward, empty for a run without this cost, and their window in words."""
+    priced = [not np.isnan(column(run, axis.key)).all() for run in runs]
+    sampled, unit = [turns(run) for run in runs], "turns"
+    known = [len(some) == len(run.lines) for run, some in zip(runs, sampled, strict=True)]
+    if not axis.adds_up and not all(known):  # older runs do not count their turns, but have a KL
+        sampled, unit = [np.ones(len(run.lines)) for run in runs], "steps"
+    counted = [some for some, has in zip(sampled, priced, strict=True) if has and len(some)]
+    wide = width(counted) if counted else 0.0
+    found = [
+        _curve(axis, run, key, some, wide) if has and len(some) else (np.array([]), np.array([]))
+        for run, some, has in zip(runs, sampled, priced, strict=True)
+    ]
+    return found, f"{number(wide)} {unit}"
+
+
+def _curve(axis: Axis, run: Run, key: str, sampled: Floats, wide: float) -> tuple[Floats, Floats]:
+    """Return the cost and the smoothed reward where both are known and the cost is the largest so far."""
+    value = trailing(column(run, key), sampled, wide)
+    cost = ends(sampled, wide) if axis.adds_up else trailing(column(run, axis.key), sampled, wide)
     known = ~(np.isnan(cost) | np.isnan(value))
     cost, value = cost[known], value[known]
     before = np.maximum.accumulate(np.concatenate([[-np.inf], cost]))[:-1]
@@ -144,7 +150,9 @@ def _sentence(found: Matched) -> str:
         least, most = number(found.grid[0]), number(found.grid[-1])
         several = sum(map(len, found.rewards.values())) > 1
         where = (", where all runs end" if found.alike else ", where all runs have been") if several else ""
-        said.append(f"Smoothed reward of each run {how}, from {least} to {most} ({axis.unit}){where}.")
+        said.append(
+            f"Reward of each run {how}, a mean over {found.window}, from {least} to {most} ({axis.unit}){where}."
+        )
     elif found.rewards:
         said.append("Not comparable: there is no cost that all runs came by.")
     if found.left_out:

@@ -46,20 +46,25 @@ def opening(runs: Sequence[Run]) -> Opening:
 
 def _one(run: Run) -> str:
     recipe = run.recipe
-    said = f"{and_list(_agents(run))} learnt {_named(recipe.get('task')) or 'a task'}"
+    learners, others = _agents(run)
+    beside = f", beside {and_list(others)}" if others else ""
+    said = f"{and_list(learners) or 'nobody'} learnt {_named(recipe.get('task')) or 'a task'}"
     size = f"{many(len(run.lines), 'step')}{_of_problems(recipe)}, seed {run.seed}"
-    return f"{' '.join([said, *_how(recipe)])}: {size}."
+    return f"{' '.join([said, *_how(recipe)])}{beside}: {size}."
 
 
-def _agents(run: Run) -> list[str]:
-    """Return ``ann and bob (coevolve-tiny)``, ``eve (coevolve-tiny, frozen)``; only names if the models are unknown."""
+def _agents(run: Run) -> tuple[list[str], list[str]]:
+    """Return who learnt, ``ann and bob (coevolve-tiny)``, and who did not, ``eve (coevolve-tiny, frozen)``; only names
+    if the models are unknown."""
     found = run.recipe.get("policies")
     if not isinstance(found, Mapping) or not all(isinstance(spec, Mapping) for spec in found.values()):
-        return run.policies or ["a team"]
+        return run.policies or ["a team"], []
     alike: dict[str, list[str]] = {}
     for name, spec in found.items():
         alike.setdefault(", ".join(_spec(spec)), []).append(str(name))
-    return [f"{and_list(names)} ({spec})" for spec, names in alike.items()]
+    told = {spec: f"{and_list(names)} ({spec})" for spec, names in alike.items()}
+    frozen = {", ".join(_spec(spec)) for spec in found.values() if spec.get("weights") == "frozen"}
+    return [one for spec, one in told.items() if spec not in frozen], [told[spec] for spec in told if spec in frozen]
 
 
 def _spec(spec: Mapping[str, Any]) -> Iterator[str]:

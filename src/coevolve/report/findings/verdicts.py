@@ -6,6 +6,7 @@ is called measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,26 @@ def holds(premise: Row) -> bool:
     """Return whether the start policies read a reference and verify it; False where nothing could be measured."""
     slope, gain = premise["slope"], premise["gain"]
     return slope is not None and gain is not None and bool(slope >= SLOPE and gain > GAIN)
+
+
+def reads(premise: Row) -> bool | None:
+    """Return what the intervals of slope and gain say: whether the second role reads, None if that is open. Unlike
+    ``holds``, by which the study's claims were decided, this does not judge by the side of 0 on which noise fell."""
+    slope, gain = (_side(premise, name, limit) for name, limit in (("slope", SLOPE), ("gain", GAIN)))
+    if slope is False or gain is False:
+        return False
+    return True if slope and gain else None
+
+
+def _side(premise: Row, name: str, limit: float) -> bool | None:
+    """Return whether a number is above its limit, None if its interval has the limit within; without a slope, as of a
+    first role whose answers are all worth the same, nothing is read."""
+    value, low, high = (premise[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None or math.isnan(value):
+        return False
+    if low is None or high is None or math.isnan(low + high):
+        return None
+    return True if low > limit else False if high <= limit else None
 
 
 def team(rows: Sequence[Row]) -> str:
@@ -63,9 +84,12 @@ def alone(rows: Sequence[Row]) -> str:
 
 def swap(rows: Sequence[Row]) -> str:
     """Return the conclusion from the same policies in other roles."""
+    better = [row["setting"] for row in rows if _more(row)]
     if any(map(_less, rows)):
         verdict = "the policies have specialised in their roles"
-    elif any(map(_more, rows)):
+        if better:
+            verdict += f", and yet {and_list(better)} would do better than the cast that was trained last"
+    elif better:
         verdict = "another cast would do better than the one that was trained last"
     else:
         verdict = "each policy plays the other roles as well, as far as can be told"
