@@ -118,6 +118,12 @@ def test_rows_that_are_not_there(bounds: tuple[int, int | None], monkeypatch: py
         len(HumanEval(train=bounds, test=(0, 1)).train)
 
 
+@pytest.mark.parametrize("task", [HumanEval, CoopHumanEval, Mbpp])
+def test_cooperation_may_be_left_unpaid(task: Any) -> None:
+    """What is paid then is tested with ``mini-coop``, whose reward this is."""
+    assert task().bonuses and not task(bonuses=False).bonuses
+
+
 @real
 def test_the_papers_splits() -> None:
     task, coop, mbpp = HumanEval(), CoopHumanEval(), Mbpp()

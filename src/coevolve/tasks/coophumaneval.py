@@ -26,8 +26,8 @@ class CoopHumanEval(OfCode):
     The 82 problems are ``coop_humaneval`` in the folder that COEVOLVE_DATA names, else the hub's
     OpenMLRL/CoopHumanEval. train, test: rows [first, end), end null for all that follow. drop_contradictory: leave out
     the problems whose tests contradict their prompts, ``CONTRADICTORY``, which no right answer can solve; the first two
-    are among the paper's test problems. feedback, scoring, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the
-    notes, the deviations and the errors are those of ``HumanEval``.
+    are among the paper's test problems. feedback, scoring, bonuses, sandbox: see ``tasks.coding.Coding``.
+    ``Problem.data``, the notes, the deviations and the errors are those of ``HumanEval``.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class CoopHumanEval(OfCode):
         drop_contradictory: bool = False,
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         scoring: Scoring = "ours",
+        bonuses: bool = True,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         learnt, held_out = splits(Later(lambda: problems(_rows(), "coophumaneval")), train, test)
@@ -48,6 +49,7 @@ class CoopHumanEval(OfCode):
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,
+            bonuses=bonuses,
             sandbox=sandbox,
         )
 

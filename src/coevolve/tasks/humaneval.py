@@ -71,7 +71,7 @@ class HumanEval(OfCode):
     """MAGRPO's HumanEval task (arXiv 2508.04652, section "Coding"): roles ``aux`` and ``main``, or ``coder`` alone.
 
     The 164 problems are ``humaneval`` in the folder that COEVOLVE_DATA names, else the hub's openai/openai_humaneval.
-    train, test: rows [first, end), end null for all that follow. feedback, scoring, sandbox: see
+    train, test: rows [first, end), end null for all that follow. feedback, scoring, bonuses, sandbox: see
     ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, the prompt; ``parameters``,
     such as "numbers, threshold"; ``entry``, ``tests`` and ``prelude``, which is what the prompt defines besides that
     function.
@@ -98,6 +98,7 @@ class HumanEval(OfCode):
         test: Bounds = (0, 32),
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         scoring: Scoring = "ours",
+        bonuses: bool = True,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         learnt, held_out = splits(Later(lambda: problems(_rows(), "humaneval")), train, test)
@@ -107,6 +108,7 @@ class HumanEval(OfCode):
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,
+            bonuses=bonuses,
             sandbox=sandbox,
         )
 

@@ -31,8 +31,8 @@ class Mbpp(Coding):
     The problems are those of the split "test", in the order of their ids: of the sanitized version (257), or of the
     full one (500). They are ``mbpp_sanitized`` or ``mbpp`` in the folder that COEVOLVE_DATA names, else the hub's
     google-research-datasets/mbpp. train, test: rows of these [first, end), end null for all that follow. feedback,
-    scoring, sandbox: see ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, with the
-    first assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
+    scoring, bonuses, sandbox: see ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``,
+    with the first assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
 
     The entry point is what the asserts call, and its parameters are named a, b, ... Notes and deviations 1 and 3-5 of
     ``HumanEval`` hold here too. In addition:
@@ -53,6 +53,7 @@ class Mbpp(Coding):
         test: Bounds = (0, 15),
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         scoring: Scoring = "ours",
+        bonuses: bool = True,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         learnt, held_out = splits(Later(lambda: _all(config)), train, test)
@@ -62,6 +63,7 @@ class Mbpp(Coding):
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,
+            bonuses=bonuses,
             sandbox=sandbox,
         )
         self.asks = (*self.asks, "tests")  # whose first one every prompt shows
