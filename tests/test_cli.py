@@ -104,7 +104,7 @@ def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, cap
     assert "is at step 2, beyond the 1 steps asked for" in refused("--resume", "steps=1")
     assert "threads is 99999; want 1 to" in refused("output_dir=new", "threads=99999")
     stale = "engine={name: vllm, url: 'http://127.0.0.1:9', staleness: 1}"
-    assert "the engine's staleness is 1, so turns are" in refused("output_dir=new", stale)
+    assert "the engine's staleness is 1, so turns are" in refused("output_dir=new", stale, "policies.*.weights=lora")
     Path("twice.py").write_text(
         "from coevolve import Problem\n\n\nclass Twice:\n"
         "    train = test = [Problem('a'), Problem('b'), Problem('a')]\n"

@@ -622,6 +622,7 @@ def test_a_download_that_was_broken_off_is_gone_on_with(
     """A file that the model may lack: without it ends of turns or the chat template would be lost without a word."""
     asked: list[str] = []
     here, rest = {"local_files_only": True}, {"revision": cached.name}
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(models, "_require_on_hub", asked.append)
     (cached / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     (cached / "chat_template.jinja").write_text("{{ messages }}")

@@ -135,11 +135,10 @@ def trl_logs() -> list[float]:
             log_metric("accuracy", sum(rewards) / len(rewards))
         return rewards
 
-    task = rows(accuracy_reward)
+    task, logged = rows(accuracy_reward), list[Any]()
+    task._reward._remember = lambda case, parts, known: logged.append(parts)
     found = paid(task, "42", "43")
-    assert task._reward._known and {tuple(parts.items()) for _, parts in task._reward._known.values()} == {
-        (("accuracy_reward_accuracy", 0.5),)
-    }
+    assert logged == [{"accuracy_reward_accuracy": 0.5}] * 2
     return found
 
 

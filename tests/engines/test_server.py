@@ -916,7 +916,7 @@ def test_a_server_listens_here_alone_unless_a_host_is_said_and_is_asked_where_it
     commands = list[list[str]]()
     monkeypatch.setattr(started, "Child", lambda command, around: commands.append(command))
     monkeypatch.setattr(started, "answers", lambda child, url: True)
-    _, url = serve([build_policy(**LORA).published(0)], start, 1.0)
+    _, url = serve([build_policy(**LORA).published(0)], start, 1.0, "disk")
     assert f"--host={listens}" in commands[0] and url.startswith(f"http://{asked}:")
 
 
@@ -1014,8 +1014,8 @@ def test_policies_share_an_engine_where_they_can(micro_model: str, micro_gpt2: s
     specs = {
         "a": {"model": micro_model, "weights": "lora", "engine": engine},
         "b": {"model": micro_model, "weights": "lora", "engine": engine},
-        "c": {"model": micro_model, "engine": engine},
-        "d": {"model": micro_gpt2, "weights": "lora", "engine": engine},
+        "c": {"model": micro_model, "engine": engine | {"url": "http://127.0.0.1:2"}},
+        "d": {"model": micro_gpt2, "weights": "lora", "engine": engine | {"url": "http://127.0.0.1:3"}},
         "e": {"model": micro_model},
     }
     made = {"task": {"name": "arithmetic"}, "play": {"name": "chain"}, "algorithm": {"name": "magrpo"}}

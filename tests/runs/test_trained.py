@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from coevolve.diagnose.entrants import Entrant, verified
-from coevolve.recipe.schema import Recipe
 from coevolve.runs import checkpoint, evaluated
 from coevolve.runs.evaluated import measure_run
 from coevolve.runs.folder import RunDir
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_kept_before_it_is_verified(tmp_path: Path, monkeypatch:
         raise ValueError("verified")
 
     monkeypatch.setattr(checkpoint, "verify", deleted_meanwhile)
-    recipe: Recipe = None  # type: ignore[assignment]
+    recipe: Any = SimpleNamespace(fills_a_server=False)
     monkeypatch.setattr(evaluated, "recipe_of", lambda *given: recipe)
     for verifies in (lambda: measure_run(tmp_path), lambda: verified(Entrant("one", recipe, folder)).__enter__()):
         folder.mkdir()

@@ -178,10 +178,10 @@ def test_who_goes_away_ends_the_play(team: tuple[Team, str], monkeypatch: pytest
         def tell(said: Any) -> None:
             told.append(said)
             begun.set()
-            how["told"](said)
+            how["on_piece"](said)
 
         try:
-            return play_many(problems, **{**how, "told": tell})
+            return play_many(problems, **{**how, "on_piece": tell})
         except _LeftError:
             ended.set()
             raise
