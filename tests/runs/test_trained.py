@@ -87,7 +87,7 @@ def test_a_checkpoint_is_kept_before_it_is_verified(tmp_path: Path, monkeypatch:
         raise ValueError("verified")
 
     monkeypatch.setattr(checkpoint, "verify", deleted_meanwhile)
-    recipe: Any = SimpleNamespace(fills_a_server=False)
+    recipe: Any = SimpleNamespace(filled_servers=set())
     monkeypatch.setattr(evaluated, "recipe_of", lambda *given: recipe)
     for verifies in (lambda: measure_run(tmp_path), lambda: verified(Entrant("one", recipe, folder)).__enter__()):
         folder.mkdir()

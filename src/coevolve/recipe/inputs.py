@@ -195,7 +195,7 @@ def _set(tree: Tree, keys: list[str], value: Any, named: str) -> None:
     there = place.get(keys[-1])
     if isinstance(value, str) and isinstance(there, dict) and there.get("name") == value:
         return
-    if isinstance(value, str) and isinstance(there, dict) and "name" not in there and "model" in there:
+    if isinstance(value, str) and isinstance(there, dict) and keys[0] == "policies" and len(keys) == 2:
         there["model"] = value
         return
     place[keys[-1]] = value

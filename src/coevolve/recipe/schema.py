@@ -170,11 +170,12 @@ class Recipe(BaseModel):
         return [one for one in (self.engine, *(spec.engine for spec in self.policies.values())) if one]
 
     @property
-    def fills_a_server(self) -> bool:
-        """Whether full weights are put on a server at an address, which holds one set: of one run at a time."""
+    def filled_servers(self) -> set[str]:
+        """The addresses of servers that get full weights, of which each holds one set: of one run at a time."""
         silent = _critics(self.algorithm).keys() - self.roles.values()  # published to no server
-        speak = [spec for name, spec in self.policies.items() if name not in silent]
-        return any("url" in (spec.engine or self.engine or {}) and spec.weights == "full" for spec in speak)
+        full = [spec for name, spec in self.policies.items() if name not in silent and spec.weights == "full"]
+        engines = [spec.engine or self.engine or {} for spec in full]
+        return {str(engine["url"]).rstrip("/") for engine in engines if engine.get("url")}
 
     def record(self) -> dict[str, Any]:
         """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""
@@ -245,7 +246,7 @@ def _check_undone(overrides: Sequence[str], before: Mapping[str, Any], now: Mapp
         if len(path) > len(last) and any(_below(key, path) and _below(key, last) for key in gone):
             raise ValueError(
                 f"override {shown(overrides[-1])}: it replaces all of {'.'.join(last)}, also what {other} set before; "
-                f"say {other} after it, or leave it out"
+                "leave one of them out, or say it with what it replaces: key={name: ..., key: value}"
             )
 
 
@@ -360,7 +361,7 @@ def _check_servers(recipe: Recipe) -> None:
     for name, spec in recipe.policies.items():
         engine = spec.engine or recipe.engine or {}
         if engine.get("name") in SERVERS and name not in silent:
-            place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/")
+            place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/").removesuffix("/v1")
             teams.setdefault(place, {})[name] = spec
             takers |= {place} if engine["name"] not in FOR_FROZEN else set()
     for place, team in teams.items():

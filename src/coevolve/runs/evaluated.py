@@ -74,7 +74,7 @@ def measure_run(
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
-    if recipe.fills_a_server:  # a training under way would lose its weights
+    if recipe.filled_servers:  # a training under way would lose its weights
         try:
             lock.check(directory.path)
         except ValueError as error:

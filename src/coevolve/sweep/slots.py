@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,8 +41,10 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
-    if jobs is not None and jobs > 1 and any(recipe.fills_a_server for recipe in recipes):
-        raise ValueError(f"jobs is {jobs}, and all runs put full weights onto one server, which has one set; say 1")
+    if jobs is not None and min(jobs, left) > 1 and (shared := _shared(recipes)):
+        raise ValueError(
+            f"jobs is {jobs}, and several runs put full weights onto the server at {shared}, which has one set; say 1"
+        )
     devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
     # A learner chooses its processes and GPUs itself.
     all_of_it = any(recipe.learner is not None or _one_server(recipe) for recipe in recipes)
@@ -53,10 +56,18 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
     return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(max(1, min(most, left)))]
 
 
+def _shared(recipes: Sequence[Recipe]) -> str:
+    """Return the address of a server that several of these runs fill with full weights; empty if there is none."""
+    counted = Counter(url for recipe in recipes for url in recipe.filled_servers)
+    return next((url for url, count in counted.items() if count > 1), "")
+
+
 def _one_server(recipe: Recipe) -> bool:
     """Return whether two runs of this recipe would get in each other's way at their servers: by full weights at one
     address, or on the same GPUs or port."""
-    return recipe.fills_a_server or any({"devices", "port"} & set(one.get("start") or ()) for one in recipe.engines)
+    return bool(recipe.filled_servers) or any(
+        {"devices", "port"} & set(one.get("start") or ()) for one in recipe.engines
+    )
 
 
 def visible(environment: Mapping[str, str], count: int) -> list[str]:

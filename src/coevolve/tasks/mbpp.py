@@ -71,6 +71,8 @@ class Mbpp(Coding):
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """Return the role's prompt, as every coding task does; a team's problem gets the example of its tests."""
         if _EXAMPLE not in p.data["text"]:
+            if not isinstance(p.data["tests"], str):
+                raise ValueError(f"the column tests is {shown(p.data['tests'])}; want Python with an assert")
             p = replace(p, data={**p.data, "text": _with_example(p.data["text"], p.data["tests"])})
         return super().prompt(p, role, heard)
 

@@ -296,6 +296,8 @@ def _evaluated(team: Exported, run: RunDir) -> Mapping[str, Any]:
 def _measured(team: Exported, run: RunDir, recipe: Recipe) -> str:
     if not (found := _evaluated(team, run)):
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
+        if recipe.play["name"] == HINTED:
+            how = "`coevolve eval RUN --play rounds` measures and prints the team as it is used."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
     rows = [
         [*(str(row[name]) for name in NAMES), *(fixed(row.get(name), digits) for name, digits in _DIGITS.items())]

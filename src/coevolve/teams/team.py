@@ -125,13 +125,14 @@ class Team:
         with blame(f"{folder / FILE}"):
             task = component(anchored(settings, folder), TASKS, "task")
             play = component(anchored(about.play, folder), PLAYS, "play")
+            asks = asked(task, about.play)
         return cls(
             task=task,
             play=play,
             roles=about.roles,
             policies=_policies(folder, about.policies, device or "auto"),
             sampling=about.sampling,
-            asks=asked(task, about.play),
+            asks=asks,
         )
 
     def play(

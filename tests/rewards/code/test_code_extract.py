@@ -257,7 +257,6 @@ STUMPS = [
     'def f(x):\n    """Give back',
     'def f(x):\n    """Give back x."""',
     "def f(x):\n    y",
-    "def f(x):\n    if x:\n        x.append(1)",
     "@cached\ndef f(x):\n    y = x\n    return",
 ]
 
@@ -287,3 +286,10 @@ def test_a_last_function_in_a_closed_block_was_not_cut_off():
     again = f"{CODE}\ndef f(x):\n    print(x)"
     assert extract(f"```python\n{again}\n```") == again
     assert extract(f"{again}<|im_end|>") == again
+
+
+def test_a_last_function_that_does_something_else_is_no_stump() -> None:
+    whole = "def f(x):\n    if x > 1:\n        return x\n    return 0"
+    assert extract(f"{whole}\n\n\ndef f(x):\n    if x > 1:\n        return x") == whole  # its own beginning
+    for other in ("def f(x):\n    print(x)", "def f(x):\n    raise ValueError(x)", "def f(x):\n    return 1"):
+        assert extract(f"{whole}\n\n\n{other}").endswith(other)

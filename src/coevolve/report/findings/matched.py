@@ -106,17 +106,18 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
 def _curves(axis: Axis, runs: Sequence[Run], key: str) -> tuple[list[tuple[Floats, Floats]], str]:
     """Return each run's cost and smoothed reward, empty for a run without this cost, and their window in words."""
     priced = [not np.isnan(column(run, axis.key)).all() for run in runs]
-    sampled, unit = [turns(run) for run in runs], "turns"
+    sampled, unit = [turns(run) for run in runs], "turn"
     known = [len(some) == len(run.lines) for run, some in zip(runs, sampled, strict=True)]
-    if not axis.adds_up and not all(known):  # older runs do not count their turns, but have a KL
-        sampled, unit = [np.ones(len(run.lines)) for run in runs], "steps"
+    counts = all(one for one, has in zip(known, priced, strict=True) if has)
+    if not axis.adds_up and not counts:  # older runs do not count their turns, but have a KL
+        sampled, unit = [np.ones(len(run.lines)) for run in runs], "step"
     counted = [some for some, has in zip(sampled, priced, strict=True) if has and len(some)]
     wide = width(counted) if counted else 0.0
     found = [
         _curve(axis, run, key, some, wide) if has and len(some) else (np.array([]), np.array([]))
         for run, some, has in zip(runs, sampled, priced, strict=True)
     ]
-    return found, f"{number(wide)} {unit}"
+    return found, f"{wide:g} {unit}{'s' * (wide != 1)}"
 
 
 def _curve(axis: Axis, run: Run, key: str, sampled: Floats, wide: float) -> tuple[Floats, Floats]:

@@ -215,15 +215,19 @@ def _broken(text: str) -> str:
 
 
 def _without_stump(code: str, answer: str) -> str:
-    """Return the code without a last function that ends the answer and returns nothing, if an earlier one of its name
-    returns something: a model that began again was cut off, and Python would take the stump for the function."""
+    """Return the code without a last function that ends the answer and is the beginning of an earlier one: a model that
+    began again was cut off, and Python would take the stump for the function."""
     body = _body(code)
     last = body[-1] if body else None
-    if body is None or not isinstance(last, ast.FunctionDef) or returns(last):
-        return code
-    whole = [node for node in body[:-1] if isinstance(node, ast.FunctionDef) and returns(node)]
     lines = code.split("\n")
-    if last.name not in {node.name for node in whole} or not answer.rstrip().endswith(lines[-1].strip()):
+    if body is None or not isinstance(last, ast.FunctionDef) or not answer.rstrip().endswith(lines[-1].strip()):
+        return code
+    stump = "\n".join(lines[first_line(last) - 1 :]).rstrip()
+    whole = [one for one in body[:-1] if isinstance(one, ast.FunctionDef) and one.name == last.name and returns(one)]
+    texts = ["\n".join(lines[first_line(one) - 1 : one.end_lineno]) for one in whole]
+    again = any(len(text) > len(stump) and text.startswith(stump) for text in texts)
+    empty = not returns(last) and not any(isinstance(node, ast.Call | ast.Raise) for node in ast.walk(last))
+    if not again and not (whole and empty):
         return code
     return "\n".join(lines[: first_line(last) - 1]).rstrip()
 
