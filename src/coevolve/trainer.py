@@ -310,8 +310,7 @@ class Trainer:
         """
         checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
         checks.check_taught(self.policies, self.sampling)
-        run = RunDir(Path(output_dir))
-        place = RunDir(run.path.absolute())  # user code may change the working directory
+        run, place = RunDir(Path(output_dir)), RunDir(Path(output_dir).absolute())  # user code may change directories
         identity = dict(recipe) if recipe is not None else self.identity(save_every)
         run.check(self.steps, resume)  # before the lock, which is a file in the directory
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
