@@ -60,9 +60,8 @@ def unweighed(s: Mapping[str, Any]) -> str:
 def unfelt(s: Mapping[str, Any]) -> str:
     """Return a caution if the KL of ``group_relative``'s settings has no gradient, or hardly one near the start model,
     else an empty text."""
-    if s["beta"] == 0 or kl_in_reward(s) == (
-        s["estimator"] == "k1"
-    ):  # k1 has its gradient as a reward, the others in the loss
+    # k1 has its gradient as a reward, the others in the loss.
+    if s["beta"] == 0 or kl_in_reward(s) == (s["estimator"] == "k1"):
         return ""
     if not kl_in_reward(s):
         return (

@@ -26,6 +26,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 
 def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
+    """Return lines about each policy's memory, each device's, and what worker processes need beside it."""
     algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
