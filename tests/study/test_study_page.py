@@ -65,18 +65,18 @@ def test_a_claim_is_as_far_as_the_last_of_its_comparisons(book):
 def test_an_overview_says_how_many_seeds_a_claim_has_in_the_words_of_the_list(book):
     """A claim of two comparisons: both begun; one whole; one without a pair."""
     (one,) = book.study.claims["K1"].comparisons
-    second = one.model_copy(update={"arm": "a2", "than": "b2"})
+    second = one.model_copy(update={"arm": "a2", "than": "b2", "matched": "responses"})
     claim = book.study.claims["K1"].model_copy(update={"comparisons": [one, second]})
     book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
     for (first, then), said in {
-        (5, 3): "3 of 12 seeds",
-        (12, 3): "2 comparisons: 1 confirmed and 1 with 3 of 12 seeds",
-        (5, 0): "0 of 12 seeds",
-        (12, 0): "2 comparisons: 1 confirmed and 1 not run",
+        (5, 3): ("0.250 [0.250, 0.250], 5 of 12 seeds, undecided", "0 [0, 0], 3 of 12 seeds, undecided"),
+        (12, 3): ("0.250 [0.250, 0.250], 12 of 12 seeds, confirmed", "0 [0, 0], 3 of 12 seeds, undecided"),
+        (12, 0): ("0.250 [0.250, 0.250], 12 of 12 seeds, confirmed", "not run, undecided"),
     }.items():
         more = {f"{arm}2": {seed: result(f"{arm}2", seed, reward=[0.5] * 5) for seed in range(then)} for arm in "ab"}
-        kept = everywhere(pairs([0.1] * first) | more)
-        assert f"| **undecided** | {said} |" in page.files(book, kept, {}, PAGE)[PAGE]
+        kept = everywhere(pairs([0.25] * first) | more)
+        lines = f"end reward: a > b: {said[0]}<br>end reward: a2 > b2, equal responses: {said[1]}"
+        assert f"| **undecided** | {lines} |" in page.files(book, kept, {}, PAGE)[PAGE]
 
 
 def test_a_value_lies_where_the_axes_say():
@@ -193,7 +193,8 @@ def test_a_page_in_both_forms(book):
     text = files[Path("docs/study.md")]
     assert "- Take a. ([K1](#k1), confirmed)" in text
     assert (
-        "| [K1](#k1) | a is better | much | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds |" in text
+        "| [K1](#k1) | a is better | much | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 of 12 seeds, "
+        "confirmed |" in text
     )
     assert "![Both arms](study-figure-F1.svg)" in text
     assert "### K1\n\na is better\n\n**confirmed.** a paper: much." in text
@@ -207,7 +208,10 @@ def test_what_a_claim_cannot_show_stands_beside_its_verdict(book):
     claim = book.study.claims["K1"].model_copy(update={"caveat": "b was ill."})
     book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
     text = page.files(book, everywhere(pairs([0.2] * 12)), {}, PAGE)[PAGE]
-    assert "| **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds<br>Caveat: b was ill. |" in text
+    assert (
+        "| **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 of 12 seeds, confirmed<br>Caveat: b was ill. |"
+        in text
+    )
     assert "**confirmed.** a paper: much.\n\nCaveat: b was ill.\n\n" in text
 
 
@@ -259,14 +263,17 @@ def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book,
 
 def test_why_nothing_is_decided_is_told(book):
     """All runs are there and five are no pairs; later runs are missing; there are none."""
-    kept = pairs([0.1] * 12)
+    kept = pairs([0.25] * 12)
     far = Machine(processor=kept["b"][0].machine.processor, compute=("cpu",), threads=1)
     kept["a"] |= {seed: result("a", seed, reward=[0.6] * 5, machine=far) for seed in range(5)}
-    reason = "| **undecided** | {} |"
     book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
-    assert reason.format("with 5 pairs refused") in page.files(book, everywhere(kept), {}, PAGE)[PAGE]
-    assert reason.format("11 of 12 seeds") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
-    assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
+    for said, runs in {
+        "7 of 12 seeds, 5 refused": kept,
+        "11 of 12 seeds": pairs([0.25] * 11),
+    }.items():
+        line = f"| **undecided** | end reward: a > b: 0.250 [0.250, 0.250], {said}, undecided |"
+        assert line in page.files(book, everywhere(runs), {}, PAGE)[PAGE]
+    assert "| **undecided** | end reward: a > b: not run, undecided |" in page.files(book, {}, {}, PAGE)[PAGE]
 
 
 @pytest.mark.parametrize(

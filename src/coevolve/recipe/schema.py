@@ -170,10 +170,14 @@ class Recipe(BaseModel):
         return [one for one in (self.engine, *(spec.engine for spec in self.policies.values())) if one]
 
     @property
+    def silent(self) -> set[PolicyName]:
+        """The critics and the judge that play no role: they never speak, so they are published to no server."""
+        return _critics(self.algorithm).keys() - self.roles.values()
+
+    @property
     def filled_servers(self) -> set[str]:
         """The addresses of servers that get full weights, of which each holds one set: of one run at a time."""
-        silent = _critics(self.algorithm).keys() - self.roles.values()  # published to no server
-        full = [spec for name, spec in self.policies.items() if name not in silent and spec.weights == "full"]
+        full = [spec for name, spec in self.policies.items() if name not in self.silent and spec.weights == "full"]
         engines = [spec.engine or self.engine or {} for spec in full]
         return {str(engine["url"]).rstrip("/") for engine in engines if engine.get("url")}
 
@@ -353,14 +357,12 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
 
 def _check_servers(recipe: Recipe) -> None:
-    """Raise ValueError for policies that one server cannot sample: those that share the recipe's engine or an address.
-    A critic or judge that never speaks is published to no server."""
-    silent = _critics(recipe.algorithm).keys() - recipe.roles.values()
+    """Raise ValueError for policies that one server cannot sample: those of the recipe's engine or of one address."""
     teams: dict[str, dict[PolicyName, RecipePolicy]] = {}
     takers = set[str]()
     for name, spec in recipe.policies.items():
         engine = spec.engine or recipe.engine or {}
-        if engine.get("name") in SERVERS and name not in silent:
+        if engine.get("name") in SERVERS and name not in recipe.silent:
             place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/").removesuffix("/v1")
             teams.setdefault(place, {})[name] = spec
             takers |= {place} if engine["name"] not in FOR_FROZEN else set()

@@ -15,11 +15,12 @@ def number(value: float | None) -> str:
     NaN and infinities."""
     if value is None or not math.isfinite(value):
         return "–"
-    if isinstance(value, int) or value == 0 or abs(value) >= 10**_SIGNIFICANT:
+    rounded = abs(float(f"{value:.{_SIGNIFICANT - 1}e}"))  # .09999 has the digits of .1
+    if isinstance(value, int) or value == 0 or rounded >= 10**_SIGNIFICANT:
         return f"{value:,.0f}"
-    if abs(value) < _TINY:
+    if rounded < _TINY:
         return f"{value:.1e}"
-    return f"{value:.{max(0, _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:.{max(0, _SIGNIFICANT - 1 - math.floor(math.log10(rounded)))}f}"
 
 
 def fixed(value: float | None, digits: int) -> str:

@@ -32,6 +32,8 @@ INTRO = (
     "the files under `study/results/`; do not edit. [How it is done](reproduce.md)."
 )
 _COMMIT = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33,}\b")
+_PACKAGES = ("python", "torch", "transformers")
+"""Of the versions that a result keeps, those that the page names."""
 _SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
 
 
@@ -139,10 +141,15 @@ def _link(one: Judged) -> str:
 
 def _claims(book: Book, judged: Sequence[Judged]) -> Section:
     rows = [
-        [_link(one), one.claim.says, one.claim.number, f"**{one.verdict}**", _reason(one, book) + _caveat(one)]
+        [_link(one), one.claim.says, one.claim.number, f"**{one.verdict}**", _ours(one, book) + _caveat(one)]
         for one in judged
     ]
-    return Section("claims", "Claims", "", ("", "claim", "the paper's number", "verdict", "because"), rows)
+    sentence = (
+        "In each line of ours: the measure, its two sides, what both spent alike, the mean difference with its 95 % "
+        "interval, pairs of runs, and the verdict of the line. A claim's link leads to its command, margins and files."
+    )
+    columns = ("", "claim", "the paper's number", "verdict", "ours")
+    return Section("claims", "Claims", sentence, columns, rows)
 
 
 def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
@@ -211,35 +218,25 @@ def _measured(one: Judged) -> str:
     return f"{many(refused, 'pair')} refused" if refused else "not run"
 
 
-def _reason(one: Judged, book: Book) -> str:
-    """Return the reason of the verdict, in a line."""
+def _ours(one: Judged, book: Book) -> str:
+    """Return what was measured of a claim: a line for each comparison, or why there is none."""
     if one.claim.elsewhere is not None:
         return one.claim.elsewhere.why
+    lines = [_compared(found, book.study.seeds["full"]) for found in one.found]
     if one.verdict == "vacuous":
         assert one.premise is not None
         slope, gain = number(one.premise["slope"]), number(one.premise["gain"])
-        return f"the observer does not read: slope {slope} ({SLOPE:g} wanted), gain {gain} (above {GAIN:g} wanted)"
-    if one.verdict in ("confirmed", "refuted", "equal"):
-        return _difference(next(found for found in one.found if found.verdict == one.verdict))
-    full, tested = book.study.seeds["full"], [found for found in one.found if found.verdict != "open"]
-    how = [_how_far(found, full) for found in tested]
-    if one.premise is None and one.claim.needs_premise:
-        return "its premise is not measured"
-    if not any(len(found.pairs) == full or found.refused for found in tested):
-        return _progress(tested, full)
-    if len(set(how)) == 1 and how[0] != "undecided":
-        return how[0]
-    least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
-    p = "" if least is None else f"; smallest adjusted p of those undecided {number(least)}"
-    return f"{many(len(how), 'comparison')}: {and_list([f'{how.count(h)} {h}' for h in dict.fromkeys(how)])}{p}"
+        lines = [f"the observer does not read: slope {slope} ({SLOPE:g} wanted), gain {gain} (above {GAIN:g} wanted)"]
+    elif one.premise is None and one.claim.needs_premise:
+        lines.insert(0, "its premise is not measured")
+    return BREAK.join(lines)
 
 
-def _how_far(found: Found, full: int) -> str:
-    if len(found.pairs) == full:
-        return found.verdict
-    if found.refused:
-        return f"with {many(len(found.refused), 'pair')} refused"
-    return f"with {_progress([found], full)}" if found.pairs else _progress([found], full)
+def _compared(found: Found, full: int) -> str:
+    """Return a comparison in a line, with what both sides spent alike, how far it is and its verdict."""
+    matched = "" if found.comparison.matched == "nothing" else f", equal {found.comparison.matched}"
+    measured = "" if found.estimate is None else f" {within(*found.estimate[1:])},"
+    return f"{_claimed(found.comparison)}{matched}:{measured} {_progress([found], full)}, {found.verdict}"
 
 
 def _pictures(book: Book, kept: Everywhere) -> Chapter:
@@ -386,9 +383,9 @@ def _run(book: Book, arm: str, seeds: Mapping[int, Result]) -> list[str]:
 
 def _versions(found: Any) -> str:
     given: list[Result] = list(found)
-    torch = dict.fromkeys(f"torch {one.versions.get('torch', '?')}" for one in given)
+    packages = dict.fromkeys(", ".join(f"{name} {one.versions.get(name, '?')}" for name in _PACKAGES) for one in given)
     commits = dict.fromkeys(_COMMIT.sub(r"\1", one.commit) for one in given)
-    return f"{', '.join(torch)}; {', '.join(commits)}"
+    return f"{BREAK.join(packages)}; {', '.join(commits)}"
 
 
 def _ranges(seeds: Mapping[int, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The rule that turns results into verdicts, written down before anything was run. Verdicts are computed, never typed.
+"""The rule that turns results into verdicts, written down before the runs. Verdicts are computed, never typed.
 
 A comparison uses pairs of runs, one for each seed of the tier ``full``; until all of them exist it is undecided, since
 looking after every seed and stopping at a welcome result would be another test. Sign-flip tests (exact), with Holm's
