@@ -59,9 +59,11 @@ class Apart(ScriptedEngine):
             timers.append(threading.Timer(self.delay(say), inbox.put, [back]))
             timers[-1].start()
 
-        yield ask
-        for timer in timers:
-            timer.cancel()
+        try:
+            yield ask
+        finally:
+            for timer in timers:
+                timer.cancel()
 
 
 def script(role, problem, member, number):
@@ -127,6 +129,81 @@ def test_an_episode_does_not_wait_for_others_and_is_paid_meanwhile():
     rollout(chain(), PROBLEMS[:2], Stage(CAST, task, engine, Sampling(4)))
     assert [entry[1:3] for entry in engine.log] == [("a", "p"), ("a", "q"), ("b", "q"), ("b", "p")]
     assert late.is_set() and task.calls == [[("q", 0)], [("p", 0)]]
+
+
+def test_an_episode_goes_on_while_another_one_is_paid():
+    """p is at its reward, and the reward waits for q to be asked for its second turn."""
+    task, asked = Counted(), threading.Event()
+    engine = Apart(script, lambda say: 0.2 if (say.problem.id, say.role) == ("q", "a") else 0)
+    reward, begin = task.reward, engine.generate
+
+    def generate(by_policy):
+        if any((say.problem.id, say.role) == ("q", "b") for says in by_policy.values() for say in says):
+            asked.set()
+        return begin(by_policy)
+
+    engine.generate = generate
+    waited = []
+    task.reward = lambda cases: waited.append(asked.wait(20)) or reward(cases)
+    rollout(chain(), PROBLEMS[:2], Stage(CAST, task, engine, Sampling(4)))
+    assert waited == [True, True]
+    assert task.calls == [[("p", 0)], [("q", 0)]]
+
+
+def test_rewards_are_one_call_at_a_time():
+    running, most = [], []
+    task = Counted()
+    reward = task.reward
+
+    def slow(cases):
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.pop()
+        return reward(cases)
+
+    task.reward = slow
+    chance = random.Random(0)
+    rollout(tree(2, 2), PROBLEMS, Stage(CAST, task, Apart(script, lambda say: chance.random() * 0.02), Sampling(4)))
+    assert set(most) == {1}
+    assert len(most) > 1
+
+
+def test_an_error_of_the_reward_is_told_as_in_lockstep():
+    def fails(cases):
+        raise KeyError("x")
+
+    said = []
+    for engine in (ScriptedEngine(script), Apart(script, lambda say: 0)):
+        task = Counted()
+        task.reward = fails
+        with pytest.raises(ValueError, match="the reward of Counted, step 0: raised KeyError: 'x'") as told:
+            rollout(chain(), PROBLEMS[:1], Stage(CAST, task, engine, Sampling(4)))
+        said.append(str(told.value))
+    assert said[0] == said[1]
+
+
+def test_rewards_are_computed_in_the_calling_thread():
+    """Some, which set an alarm, work in the main thread only."""
+    task, seen = Counted(), []
+    reward = task.reward
+    task.reward = lambda cases: seen.append(threading.current_thread()) or reward(cases)
+    rollout(chain(), PROBLEMS, Stage(CAST, task, Apart(script, lambda say: 0), Sampling(4)))
+    assert set(seen) == {threading.current_thread()}
+
+
+def test_an_interrupt_ends_the_plays():
+    """Ctrl-C comes while a reward is computed and another episode's turn is awaited for an hour."""
+    engine = Apart(script, lambda say: 3600 if say.problem.id == "q" else 0)
+    task = Counted()
+
+    def interrupted(cases):
+        raise KeyboardInterrupt
+
+    task.reward = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        rollout(chain(), PROBLEMS[:2], Stage(CAST, task, engine, Sampling(4)))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("plays", "do_"))]
 
 
 def test_what_goes_wrong_is_told_as_in_lockstep():

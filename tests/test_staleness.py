@@ -71,7 +71,7 @@ def test_every_step_but_the_first_learns_from_the_version_before(micro_model: st
     for i in range(4):
         lines.append(trainer.step(i))
         found.append(versions(trainer))
-        threads.append({name.split("_")[0] for name in engine.threads})
+        threads.append({name.removeprefix("plays of ").split("_")[0] for name in engine.threads})
         engine.threads.clear()
     assert found == [{0}, {0}, {1}, {2}]
     assert threads == [{"MainThread", "ahead"}, {"ahead"}, {"ahead"}, set()]  # nothing is sampled behind the last one
@@ -174,7 +174,7 @@ def test_a_failure_ahead_is_told_of_its_step(micro_model: str) -> None:
 def test_a_want_ahead_is_told_of_its_step_once(micro_model: str) -> None:
     class Lost(Behind):
         def generate(self, says: Any) -> Any:
-            if threading.current_thread().name.startswith("ahead"):
+            if threading.current_thread().name.startswith("plays of ahead"):
                 raise ShortageError("the server died")
             return super().generate(says)
 

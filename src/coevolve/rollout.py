@@ -5,8 +5,8 @@ answered in one batch. So the number of model calls per step is the sequential d
 batched the same way. An episode whose play returns early leaves the batch.
 
 An engine that can return one turn while it samples others (a server: ``interfaces.Overlapping``) is used without
-batches: an episode continues as soon as its own turns are back, and is scored while others are still sampled. Plays,
-random numbers and episodes are the same.
+batches: an episode continues as soon as its own turns are back, and is scored while others are sampled or continue.
+Plays, random numbers and episodes are the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
+from threading import current_thread
 from typing import Any, cast
 
 from coevolve import noise
@@ -269,6 +270,14 @@ def _prompt(problem: Problem, effect: Saying, stage: Stage) -> Asked:
 
 
 def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
+    cases, parents = _cases(asked)
+    paid = pay(cases, stage)
+    _join(asked, cases, parents, paid)
+    return paid
+
+
+def _cases(asked: Sequence[tuple[_Live, Scoring]]) -> tuple[list[Case], list[int | None]]:
+    """Return the cases to pay, and the position of the joint that each continues."""
     parents = []  # found before any joint is added: joints of one call do not continue each other
     for one, effect in asked:
         with blame(f"the play, on problem {one.episode.problem.id!r}"):
@@ -278,13 +287,21 @@ def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
         Case(one.episode.problem, effect.turns, one.episode.history(parent))
         for (one, effect), parent in zip(asked, parents, strict=True)
     ]
-    paid = pay(cases, stage)
+    return cases, parents
+
+
+def _join(
+    asked: Sequence[tuple[_Live, Scoring]],
+    cases: Sequence[Case],
+    parents: Sequence[int | None],
+    paid: Sequence[list[float]],
+) -> None:
+    """Add what was paid to the episodes."""
     for one, _ in asked:
         one.scored = []
     for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
         with blame(f"the play, on problem {case.problem.id!r}"):
             one.join(Joint(case.turns, tuple(rewards), parent, effect.answered))
-    return paid
 
 
 def pay(cases: Sequence[Case], stage: Stage) -> list[list[float]]:
@@ -341,47 +358,75 @@ _REPLIES: tuple[tuple[type, Callable[[list[tuple[_Live, Any]], Stage], Sequence[
 """The function that answers all effects of a type, in this order."""
 
 
-class _Overlap:
-    """A rollout without batches: each episode continues as soon as its own effects are answered, in this thread.
+class _Stopped(Exception):
+    """The calling thread has ended, so the plays end, too."""
 
-    When a request or a call of ``do`` ends in another thread, a callable that handles its result is put into ``inbox``.
+
+def _stop() -> None:
+    raise _Stopped
+
+
+class _Overlap:
+    """A rollout without batches: each episode continues as soon as its own effects are answered.
+
+    Plays run in a thread of their own. The end of a request, of a call of ``do`` or of a call of the task's reward is a
+    callable in ``inbox`` that handles the result in that thread. Rewards are computed in the calling thread, since some
+    (``signal.alarm``) work in the main thread only: one call at a time, for all cases that wait.
     """
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.to_pay: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """Calls of the reward; None at the end."""
         self.live: dict[int, tuple[_Live, dict[int, Any]]] = {}
         """id of a waiting episode -> the episode, and the answers so far by the position of the effect."""
         self.unpaid: list[tuple[_Live, int, Scoring]] = []
+        self.paying = False
+        self.speaking = 0
+        """The number of turns that are being sampled."""
 
     def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
         """Run until every play has returned."""
-        self.threads = thread_pool(_CALLS, "do")
+        self.threads, plays = thread_pool(_CALLS, "do"), thread_pool(1, f"plays of {current_thread().name}")
         try:
-            with overlapped(self.inbox) as self.ask:
-                for one in waiting:
-                    self._park(one)
-                while self.live:
-                    if self.unpaid and self.inbox.empty():
-                        self._pay()
-                        continue
-                    with self.stage.timer("generate"):
-                        happened = self.inbox.get()
-                    happened()
+            ended = plays.submit(self._play, waiting, overlapped)
+            ended.add_done_callback(lambda _: self.to_pay.put(None))
+            while (paid := self.to_pay.get()) is not None:
+                paid()
+            ended.result()
         finally:
-            self.threads.shutdown(cancel_futures=True)
+            self.inbox.put(_stop)  # if this thread has failed or was interrupted
+            for pool in (plays, self.threads):
+                pool.shutdown(cancel_futures=True)
+
+    def _play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
+        with overlapped(self.inbox) as self.ask:
+            for one in waiting:
+                self._park(one)
+            while self.live:
+                if self.unpaid and not self.paying and self.inbox.empty():
+                    self._pay()
+                with self.stage.timer("generate") if self.speaking else nullcontext():
+                    happened = self.inbox.get()
+                happened()
 
     def _park(self, one: _Live) -> None:
         """Start all requests that an episode waits for."""
         self.live[id(one)] = one, {}
         for slot, effect in enumerate(one.parked):
             if isinstance(effect, Saying):
-                self.ask(_say(one, effect, self.stage), partial(self._answer, one, slot))
+                self.speaking += 1
+                self.ask(_say(one, effect, self.stage), partial(self._hear, one, slot))
             elif isinstance(effect, Scoring):
                 self.unpaid.append((one, slot, effect))
             else:
                 call = self.threads.submit(called, effect.function, *effect.args, **effect.kwargs)
                 call.add_done_callback(self._later(one, slot, effect))
+
+    def _hear(self, one: _Live, slot: int, turn: Turn) -> None:
+        self.speaking -= 1
+        self._answer(one, slot, turn)
 
     def _later(self, one: _Live, slot: int, effect: Doing) -> Callable[[Future[Any]], None]:
         """Return the callback that puts the end of a call of ``do`` into the inbox."""
@@ -407,8 +452,15 @@ class _Overlap:
             self._park(one)
 
     def _pay(self) -> None:
-        """Score all waiting cases in one call; requests continue meanwhile."""
-        asked, self.unpaid = self.unpaid, []
-        paid = _pay([(one, effect) for one, _, effect in asked], self.stage)
-        for (one, slot, _), rewards in zip(asked, paid, strict=True):
-            self._answer(one, slot, rewards)
+        """Have all waiting cases scored in one call; requests and other episodes continue meanwhile."""
+        waiting, self.unpaid, self.paying = self.unpaid, [], True
+        asked = [(one, effect) for one, _, effect in waiting]
+        cases, parents = _cases(asked)
+
+        def paid(rewards: list[list[float]]) -> None:
+            self.paying = False
+            _join(asked, cases, parents, rewards)
+            for (one, slot, _), answer in zip(waiting, rewards, strict=True):
+                self._answer(one, slot, answer)
+
+        self.to_pay.put(lambda: self.inbox.put(partial(paid, pay(cases, self.stage))))
