@@ -358,12 +358,12 @@ _REPLIES: tuple[tuple[type, Callable[[list[tuple[_Live, Any]], Stage], Sequence[
 """The function that answers all effects of a type, in this order."""
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """The calling thread has ended, so the plays end, too."""
 
 
 def _stop() -> None:
-    raise _Stopped
+    raise _StoppedError
 
 
 class _Overlap:
