@@ -11,20 +11,18 @@ from pathlib import Path
 import pytest
 from fake_server import CANNED
 
-SMALL = "--size 1M --problems 2 --members 2 --prompt 8 --vocabulary 64 --rounds 1"
+SMALL = "--size 1M --problems 2 --members 2 --prompt 8 --tokens 2 --vocabulary 4096 --rounds 1"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tokens", "status"), [(2, 0), (3, 1)])
-def test_a_vllm_decodes_the_same_rows(tokens: int, status: int, program: Callable[[str], None], tmp_path: Path) -> None:
-    program(f"#!{sys.executable} -IS\n{CANNED}")  # of two tokens
+def test_a_vllm_decodes_the_same_rows(program: Callable[[str], None], tmp_path: Path) -> None:
+    program(f"#!{sys.executable} -IS\n{CANNED}")  # of two tokens, as the engine has to find them
     script = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
     ran = subprocess.run(
-        [sys.executable, script, *SMALL.split(), "--tokens", str(tokens)],
+        [sys.executable, script, *SMALL.split()],
         env={**os.environ, "COEVOLVE_VLLM": str(tmp_path)},
         capture_output=True,
         text=True,
     )
-    assert ran.returncode == status, ran.stderr
-    assert ("x our rollout" in ran.stdout) is (status == 0)
-    assert ("the engine sampled 2 ids, finished: False, where 3 were asked for" in ran.stderr) is (status == 1)
+    assert ran.returncode == 0, ran.stderr
+    assert "x our rollout" in ran.stdout
