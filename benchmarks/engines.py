@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from by_vllm import program, server
 from learners import predicted, written
 from peers_report import markdown, quiet
 
@@ -83,14 +84,11 @@ class Contender:
 
 def vllm(bin: Path, device: str, begin: Any) -> dict[str, tuple[Contender, Any]]:
     """One server, and how it is driven. On a GPU it leaves half of the memory to the others."""
-    os.environ |= {"PATH": f"{bin.absolute()}{os.pathsep}{os.environ['PATH']}"}
-    os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    own: dict[str, Any] = {"enforce-eager": True, "devices": ""} if device == "cpu" else {"gpu-memory-utilization": 0.5}
-    server = ServerEngine(start={"max-num-seqs": 128, "max-model-len": 512, **own})
-    first = begin(server)
-    again = begin(server)
+    engine = server(bin, device, 0.5, **{"max-num-seqs": 128, "max-model-len": 512})
+    first = begin(engine)
+    again = begin(engine)
     again.begun = math.nan  # the server was started already
-    return {"vLLM, at own pace": (first, server), "vLLM, in step": (again, InStep(server))}
+    return {"vLLM, at own pace": (first, engine), "vLLM, in step": (again, InStep(engine))}
 
 
 HEADER = ("engine", "tokens/s", "times this process", "publish, ms", "MB", "MB, predicted", "start-up, s")
@@ -115,8 +113,8 @@ def main() -> None:
         spread = build(workers=True)
         made["worker processes"] = begin(LocalEngine(spread), spread)
     paces = {name: (one, one.engine) for name, one in made.items()}
-    if bin := os.environ.get("COEVOLVE_VLLM"):
-        paces |= vllm(Path(bin), asked.device, partial(begin, policies=alone))
+    if bin := program():
+        paces |= vllm(bin, asked.device, partial(begin, policies=alone))
     for round in range(1, asked.rounds + 1):
         for one, engine in paces.values():
             one.publishes.append(one.publish(round))

@@ -1,13 +1,16 @@
-"""One policy on a GPU (or here): sampled tokens a second, the update's share of the arithmetic, and TRL beside it.
+"""One policy on a GPU (or here): sampled tokens a second, the update's share of the arithmetic; vLLM and TRL beside it.
 
     python benchmarks/gpu.py --size 0.5B            # and 1.5B; random weights of Qwen2's shapes, nothing is downloaded
     python benchmarks/gpu.py --model models/smollm2-135m           # real weights, by tools/fetch_models.py
+    COEVOLVE_VLLM=/where/vllm/is/bin python benchmarks/gpu.py --size 0.5B    # a vLLM decodes the same rows: never run
     python benchmarks/gpu.py --size 0.5B --trl transformers       # also TRL's GRPOTrainer, same prompts and lengths
     python benchmarks/gpu.py --size 0.5B --trl vllm               # which samples with a vLLM in its process: never run
 
 K prompts of P tokens, G responses of exactly R tokens each. The update's share is 6 operations per parameter and token
 fed (a group's prompt once, the output layer at responses only) over seconds x the rate of the best matrix product
-measured in the same run. Medians over interleaved rounds after two warm-ups.
+measured in the same run. Medians over interleaved rounds after two warm-ups. vLLM is sampled by
+our own engine, on the same GPU and with the weights of the start; it still knows the prompts of the round before, and
+need not read them again. The goals are in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import peers_work
 import torch
+from by_vllm import program, server
 from peers_work import Case, load_model, prompts, save_model, tokenizer, worth
 from transformers import AutoConfig
 
 from coevolve import Episode, LocalEngine, PolicySpec, Problem, Sampling, build_policies, magrpo, noise
 from coevolve.collate import collate, rows_of
+from coevolve.engines.server import ServerEngine
+from coevolve.learners.elsewhere import FrozenElsewhere
 from coevolve.types import Joint, Lesson, Say
 
 peers_work.SIZES |= {
@@ -45,8 +52,8 @@ class Ours:
         self.policies["a"].tokenizer, self.policies["a"].eos = tokenizer(case), frozenset()
         self.engine, self.episodes = LocalEngine(self.policies), []
 
-    def generate(self) -> None:
-        says = [
+    def says(self) -> list[Say]:
+        return [
             Say(
                 "r",
                 "a",
@@ -60,7 +67,9 @@ class Ours:
             for k, text in enumerate(prompts(self.case)[0])
             for g in range(self.case.members)
         ]
-        turns = self.engine.generate({"a": says})["a"]
+
+    def generate(self) -> None:
+        turns = self.engine.generate({"a": self.says()})["a"]
         for turn in turns:
             turn.reward, turn.peers = worth([turn.text]), (turn.problem.id,)
         self.episodes = [Episode(t.problem, t.member, [t], [Joint((t,), (t.reward or 0.0,))]) for t in turns]
@@ -85,6 +94,17 @@ def transformers_generate(case: Case, folder: str, device: str, dtype: str) -> C
         )  # fmt: skip
 
     return run
+
+
+def vllm_engine(ours: Ours, bin: Path, device: str) -> ServerEngine:
+    """Our engine on a vLLM with the policy's weights of the start, which leaves most of a GPU to the others."""
+    case, spec = ours.case, ours.policies["a"].spec
+    speaker = FrozenElsewhere("a", replace(spec, weights="frozen"))
+    speaker.tokenizer, speaker.eos = tokenizer(case), frozenset()  # each turn has all its tokens, or is refused
+    rows = case.problems * case.members
+    engine = server(bin, device, 0.15, **{"max-num-seqs": rows, "max-model-len": case.prompt + case.tokens})
+    engine.publish([speaker.published(0)])
+    return engine
 
 
 def trl_step(case: Case, folder: str, device: str, dtype: str, sampler: str) -> Callable[[], float]:
@@ -156,6 +176,9 @@ def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: s
     ours = Ours(case, folder, device, dtype)
     contenders = {"rollout": ours.generate, "update": ours.update}
     contenders["generate"] = transformers_generate(case, folder, device, dtype)
+    if by := program():
+        there = vllm_engine(ours, by, device)
+        contenders["vLLM"] = lambda: there.generate({"a": ours.says()})
     timed = {name: partial(seconds, run, device) for name, run in contenders.items()}
     if trl:
         timed["trl step"] = trl_step(case, folder, device, dtype, trl)
@@ -175,6 +198,9 @@ def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: s
         f"{case}, {dtype} on {torch.cuda.get_device_name() if device == 'cuda' else device}, {best / 1e12:.2f} TFLOP/s"
     )
     print(f"rollout {new / median['rollout']:.0f} tokens/s, {median['generate'] / median['rollout']:.2f}x generate")
+    if by:
+        print(f"vLLM {new / median['vLLM']:.0f} tokens/s, {median['rollout'] / median['vLLM']:.2f}x our rollout")
+        there.close()
     print(f"update {new / median['update']:.0f} trained tokens/s, {share:.0%} of the best matrix product")
     if device == "cuda":
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB (all contenders in one process)")

@@ -145,5 +145,5 @@ def shaken(policy: LocalLearner, seed: int = 0) -> LocalLearner:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in policy.parameters:
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator).to(parameter.device)
     return policy

@@ -218,3 +218,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+
+CANNED = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+GETS = {"/health": "", "/version": {"version": "0.0"}, "/v1/models": {"data": [{"id": "base"}]}}
+TURN = {"token_ids": [5, 1], "logprobs": {"content": [{"logprob": -1.0}, {"logprob": -2.0}]}}
+POSTS = {"/inference/v1/generate": {"choices": [TURN]}, "/v1/load_lora_adapter": "", "/v1/unload_lora_adapter": ""}
+GETS["/openapi.json"] = {"paths": GETS | POSTS}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps((GETS | POSTS)[self.path]).encode())
+
+    do_POST = do_GET
+
+
+port = next(flag for flag in sys.argv if flag.startswith("--port=")).removeprefix("--port=")
+ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+"""A program that starts as vllm does and always says the same."""

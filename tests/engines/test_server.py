@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 import torch
-from fake_server import FakeServer
+from fake_server import CANNED, FakeServer
 from policy_cases import EOS, Build, make_batch, make_rule, make_says, make_targets, ragged
 from toy import toy, without_times
 
@@ -513,43 +513,6 @@ def gone(process: int) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-CANNED = """
-import json, sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-GETS = {"/health": "", "/version": {"version": "0.0"}, "/v1/models": {"data": [{"id": "base"}]}}
-TURN = {"token_ids": [5, 1], "logprobs": {"content": [{"logprob": -1.0}, {"logprob": -2.0}]}}
-POSTS = {"/inference/v1/generate": {"choices": [TURN]}, "/v1/load_lora_adapter": "", "/v1/unload_lora_adapter": ""}
-GETS["/openapi.json"] = {"paths": GETS | POSTS}
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps((GETS | POSTS)[self.path]).encode())
-
-    do_POST = do_GET
-
-
-port = next(flag for flag in sys.argv if flag.startswith("--port=")).removeprefix("--port=")
-ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
-"""
-"""A program that starts as vllm does and always says the same."""
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """program(text): a program called vllm is on the PATH, beside the system's."""
-
-    def one(text: str) -> None:
-        (tmp_path / "vllm").write_text(text)
-        (tmp_path / "vllm").chmod(0o755)
-
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
-    return one
 
 
 def test_a_server_is_started_and_started_again_and_ended(

@@ -17,6 +17,7 @@ import torch
 from fake_server import FakeServer
 from policy_cases import Build, make_says
 from safetensors.torch import load_file
+from server_cases import MODEL, check_steps, training
 from toy import toy
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -75,6 +76,29 @@ def test_a_training_whose_weights_are_sent_passes_the_gate(
     pieces = asked.count(UPDATE) // 4
     assert (pieces > 1) is (way == "ipc")
     trainer.close()
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.02)])
+@pytest.mark.parametrize("way", ["nccl", "ipc"])
+def test_what_is_left_for_gpus_runs_against_the_mock_server(way: Any, dtype: Any, bound: float) -> None:
+    """The body of ``server/test_vllm_gpu.py``; and weights that do not arrive are far outside its bounds."""
+    fake = FakeServer(MODEL)
+    engine = ServerEngine(url=fake.url, seconds=60.0, transfer=way)
+    engine.sleeps = way == "ipc"
+    trainer = training(engine, "ann", spec=PolicySpec(MODEL, device="cpu", dtype=dtype, learning_rate=1e-3))
+    try:
+        check_steps(trainer, range(2), bound)
+        engine.rest()
+        assert fake.sleeps is engine.sleeps
+        check_steps(trainer, [2], bound)
+        fake.forgets = True
+        trainer.step(3)
+        with pytest.raises(ValueError, match="its turns were not sampled by the weights that learn") as told:
+            trainer.step(4)
+        print(told.value)
+    finally:
+        trainer.close()
+        fake.close()
 
 
 def test_pieces_are_all_weights_in_order_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
