@@ -103,25 +103,66 @@ def large(tmp_path: Path) -> str:
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        (
-            "cory-gsm8k-qwen2.5-1.5b-8gpu",
-            ["ann: 1,543,714,304 parameters, weights sharded, cuda:0 to cuda:3", "weights sharded, cuda:4 to cuda:7"],
-        ),
-        ("cory-gsm8k-qwen2.5-7b-2nodes", ["weights sharded, 8 x 1 card where the cluster ray has room"]),
-    ],
-)
-def test_a_dry_run_says_what_goes_where(
-    name: str, said: list[str], qwen: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    models = [f"policies.{policy}.model={qwen}" for policy in ("ann", "bob")]
-    cli.main(["train", str(RECIPES / f"{name}.yaml"), "--dry-run", *models])
-    found = capsys.readouterr().out
-    assert [text for text in said if text not in found] == []
+def ranks_of(name: str, model: str, *changes: str) -> list[str]:
+    """What a dry run says of a recipe's ranks, and of the trainer's GPUs."""
+    text = plan(load_recipe(str(RECIPES / f"{name}.yaml"), [f"policies.*.model={model}", *changes]))
+    lines = [line.removeprefix("#").strip() for line in text.splitlines()]
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("ranks, ")) + 1 :]
+
+
+def test_a_dry_run_says_what_goes_where(qwen: str) -> None:
+    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen)
+    assert said[0] == "ann: 1,543,714,304 parameters, weights sharded, cuda:0 to cuda:3 of this machine"
+    assert said[3] == "bob: 1,543,714,304 parameters, weights sharded, cuda:4 to cuda:7 of this machine"
     copied = "read into a copy of 5.8 GiB that the local engine samples"
-    assert f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more" in found
+    assert said[2] == said[5] == f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more"
+    # Copies of 4 bytes a weight, each on the first card of its ranks, whose weights, moments and reference stay.
+    needs = "at most 33.90 GiB: 5.75 held for {0}; while one is sampled 4.63; in ranks of {0} at most 28.15"
+    assert said[6:] == [
+        f"the trainer's cuda:{card}: {needs.format(name)}, while policies are sampled 5.14"
+        for card, name in ((0, "ann"), (4, "bob"))
+    ]
+
+
+def test_7b_on_two_machines_fits_cards_of_80_gb(large: str) -> None:
+    """Which is 74.5 GiB: ranks while they are loaded, and two copies on a card that has no rank."""
+    said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", large)
+    where = "7,615,616,512 parameters, weights sharded, 7 x 1 card where the cluster ray has room"
+    parts = "weights 4.05, gradients 4.05, optimizer 8.11, reference 2.32, borrowed 11.59, rounded 0.00"
+    copied = "read into a copy of 28.4 GiB that the local engine samples"
+    a_policy = [
+        f"33.2 ({parts}, activations 0.77, logits 2.32); 56.7 while it is loaded",
+        f"a publish writes 30,462 MB, {copied}; a checkpoint 60,925 MB more",
+    ]
+    assert said == [
+        *(f"ann: {where}", *a_policy, f"bob: {where}", *a_policy),
+        "the trainer's cuda:0: at most 71.80 GiB: 56.74 held for ann, bob; while one is sampled 15.06; "
+        "keep this card from Ray: beside a rank it needs 113.48",
+    ]
+
+
+def test_the_trainers_card_is_told_for_every_kind_of_ranks(qwen: str) -> None:
+    def told(*changes: str) -> list[str]:
+        found = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, *changes)
+        return [line.removeprefix("the trainer's ") for line in found if line.startswith("the trainer's ")]
+
+    both = "11.50 held for ann, bob; while one is sampled 4.63; in ranks of"
+    # The first process of torchrun is a rank of the first policy; policies on the same cards add up.
+    assert told("learner.cluster=torchrun") == [
+        f"cuda:0: at most 39.66 GiB: {both} ann at most 28.15, while policies are sampled 5.14"
+    ]
+    assert told("policies.*.device=cuda:0") == [
+        f"cuda:0: at most 67.81 GiB: {both} ann, bob at most 56.31, while policies are sampled 10.28"
+    ]
+    # Its second rank is beside the other's copy; and so is what is frozen, of which no rank is.
+    assert told("policies.ann.engine={name: vllm, url: http://x}", "policies.bob.device=cuda:1")[0].startswith(
+        "cuda:1: at most 62.06 GiB: 5.75 held for bob; while one is sampled 4.63; in ranks of ann, bob at most 56.31"
+    )
+    assert told("policies.bob.weights=frozen")[1:] == [
+        "cuda:4: at most 5.06 GiB: 3.31 held for bob; while one is sampled 1.75"
+    ]
+    assert told("policies.*.device=cpu") == []
+    assert told(*(f"policies.{name}.engine={{name: vllm, url: http://{name}}}" for name in ("ann", "bob"))) == []
 
 
 def planned(model: str, *changes: str, told: str = "together", workers: str = "auto") -> str:

@@ -34,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "full": {},
     "lora": {"weights": "lora", "lora": LoraSpec(rank=2), "max_grad_norm": 0.5},
 }
+CLIPPED = {"full, clipped": {"max_grad_norm": 1e-6}}
 Twins = tuple[LocalLearner, ShardedLearner]
 State = dict[str, torch.Tensor]
 
@@ -91,7 +92,7 @@ def on_ranks(spec: PolicySpec) -> ShardedLearner:
 @pytest.fixture(scope="module", params=KINDS)
 def twins(request: pytest.FixtureRequest, micro_model: str) -> Iterator[Twins]:
     """The same policy in this process and on two ranks, with critic and reference."""
-    spec = spec_of(micro_model, **KINDS[request.param])
+    spec = spec_of(micro_model, **{**KINDS, **CLIPPED}[request.param])
     two = on_ranks(spec)
     yield build_policies({"a": spec}, **HOW)["a"], two
     two.close()
@@ -139,6 +140,22 @@ def test_one_or_two_micro_batches_are_learnt_to_the_bit(synchronous: Twins, micr
         assert metrics[1][key] == pytest.approx(value, rel=1e-6 if key == "grad_norm" else 0, abs=0)
     after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
     assert distance(*after) == 0 < distance(before, after[0])
+
+
+@pytest.mark.parametrize("twins", CLIPPED, indirect=True)
+@pytest.mark.parametrize("micro_batches", [1, 2, 5])
+def test_a_bounded_norm_of_weights_in_parts_is_that_of_all(
+    synchronous: Twins, micro_batches: int, tmp_path: Path
+) -> None:
+    """But for the order in which its squares add up. At so low a bound gradients are as small as Adam's epsilon, and
+    steps as long as the gradients are: with the norm of its own part, a rank's would be off by half or more."""
+    one, two = synchronous
+    batch, before = rows_of(one, micro_batches), saved(two, tmp_path / "before")
+    metrics = [learn(learner, batch, 1) for learner in synchronous]
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4 if micro_batches > 2 else 1e-6)
+    assert metrics[0]["grad_norm"] > 2 * CLIPPED["full, clipped"]["max_grad_norm"]
+    after = [saved(learner, tmp_path / name) for learner, name in zip(synchronous, "ab", strict=True)]
+    assert distance(*after) <= (1e-4 if micro_batches > 2 else 1e-5) * distance(before, after[0])
 
 
 @pytest.mark.parametrize(
@@ -346,6 +363,26 @@ def test_a_deadline_names_who_did_not_answer(twins: Twins, tmp_path: Path) -> No
     with pytest.raises(RanksLostError, match=told):
         two.update(batch, make_targets(batch, 3), Objective(second_sleeps, even), 3)
     two.load(tmp_path / "two", state)
+
+
+def test_parts_need_not_be_of_one_size(micro_model: str, tmp_path: Path) -> None:
+    """Three ranks have unequal parts of most tensors, and a factor that is no power of two."""
+    spec = spec_of(micro_model)
+    three = fsdp("a", spec, **HOW, ranks=3, deadline=120.0)
+    try:
+        three.save(tmp_path / "same")
+        before, one = saved_in(tmp_path / "same"), build_policies({"a": spec}, **HOW)["a"]
+        one.load(tmp_path / "same", three.training_state())
+        for step, micro_batches in enumerate((2, 5)):
+            batch = rows_of(one, micro_batches)
+            a, b = (learn(learner, batch, step, loss=loud) for learner in (one, three))
+            assert b == pytest.approx(a, rel=1e-4, abs=1e-6)
+            three.save(tmp_path / "three")
+            three.load(tmp_path / "three", three.training_state())
+        after = [saved(learner, tmp_path / name) for learner, name in zip((one, three), "ab", strict=True)]
+        assert distance(*after) <= 1e-5 * distance(before, after[0])
+    finally:
+        three.close()
 
 
 SMALLER: dict[str, dict[str, Any]] = {

@@ -19,6 +19,7 @@ from coevolve.faults import RanksLostError, ShortageError, handlers_kept
 from coevolve.learners import fsdp
 from coevolve.learners.build import build_policies
 from coevolve.models.spec import PolicySpec
+from coevolve.runtime.child import free_port
 from coevolve.runtime.ranks import Ranks
 from coevolve.types import Batch, Objective
 
@@ -90,6 +91,26 @@ def test_a_cluster_lists_its_machines(two_nodes: Any, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert sorted(line.split(": ")[1].split(",")[0] for line in lines) == ["1 cores", "2 cores"]
+
+
+@pytest.mark.parametrize("client", ["", "ray://"])
+def test_an_address_at_which_nothing_listens_is_told_at_once(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray alone tries for more than ten minutes."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **_: pytest.fail("asked Ray"))
+    address, began = f"{client}127.0.0.1:{free_port()}", time.monotonic()
+    told = rf"^no Ray cluster can be reached at '{address}' \(.*refused.*\); want the address that `ray start --head`"
+    with pytest.raises(ValueError, match=told):
+        cluster.connected(address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ValueError, match=told):
+        cluster.connected(cluster.ANY)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "", "10.0.0.1", "ray://somewhere", "redis://10.0.0.1:1"])
+def test_an_address_without_host_and_port_is_left_to_ray(address: str) -> None:
+    cluster._check_listens(address)
 
 
 def test_what_ends_a_process_stays_what_it_was(two_nodes: Any) -> None:

@@ -61,8 +61,10 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
 
 
 def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Return lines about each policy's ranks: where they run, what a card has to hold, what a publish writes."""
+    """Return lines about each policy's ranks: where they run, what a card has to hold, what a publish writes; and about
+    the cards on which the trainer's process holds weights."""
     assert recipe.learner is not None
+    cards = _TrainersCards(recipe.learner)
     count = int(recipe.learner["ranks"])
     lines = [f"ranks, {count} for each policy that learns; GiB a rank, of its formulas (docs/guides/cluster.md):"]
     for name, spec in recipe.policies.items():
@@ -75,6 +77,7 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         parameters, linear = sizes(made)
         if spec.weights == "frozen":
             own = cost.plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
+            cards.hold(name, spec.device, own, _sampling(spec, shape_of(made), positions(recipe, spec)))
             lines.append(
                 f"  {name}: frozen, {own / _GIB:.2f} GiB in the trainer's process, which it shares with nobody"
             )
@@ -84,17 +87,19 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
-        local = positions(recipe, spec) > 0
-        copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
+        copied, start = "", _start(spec, state, parameters)
+        cards.add_ranks(name, spec.device, count, parts, start)
+        if local := positions(recipe, spec):
+            copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples"
+            cards.hold(name, cards.of_copy(spec.device), state["weights"], _sampling(spec, shape, local))
         moments = 2 * state["gradients"]  # as whole tensors in float32
         sent = _sent(recipe, spec, parameters, adapter)
-        start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
-            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start:.1f} while it is loaded",
+            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start / _GIB:.1f} while it is loaded",
             f"    a publish writes {sent}{copied}; a checkpoint {_mb(moments)} more",
         ]
-    return lines
+    return lines + cards.lines()
 
 
 def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
@@ -238,6 +243,77 @@ class _Workers:
         found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
         return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"
+
+
+@dataclass
+class _TrainersCard:
+    """The bytes on a GPU of the trainer's process: of the weights that it holds, of sampling one policy at a time, and
+    of ranks that are there, too (the most that each takes, and what of it stays while policies are sampled)."""
+
+    held: dict[PolicyName, int] = field(default_factory=dict)
+    sampling: int = 0
+    ranks: dict[PolicyName, tuple[int, int]] = field(default_factory=dict)
+
+    def most(self, *ranks: tuple[int, int]) -> int:
+        """Return the most that is needed beside these ranks. All learn at the same time, and none while policies are
+        sampled."""
+        learning, staying = (sum(rank[i] for rank in ranks) for i in (0, 1))
+        return sum(self.held.values()) + max(learning, staying + self.sampling)
+
+
+class _TrainersCards:
+    """The GPUs of the trainer's process: frozen policies are there, and the copies that the local engine samples. Those
+    of Ray's ranks are others. learner: the recipe's."""
+
+    def __init__(self, learner: Mapping[str, Any]) -> None:
+        self.torchrun = by_torchrun(learner)
+        self.ray = not self.torchrun and learner.get("cluster") is not None
+        self.cards: dict[int, _TrainersCard] = {}
+        self.ranks: dict[PolicyName, tuple[int, int]] = {}
+
+    def of_copy(self, device: str) -> str:
+        """Return the device of a policy's copy: ranks with a GPU each leave out its number (``published``)."""
+        return device.partition(":")[0] if self.ray or self.torchrun else device
+
+    def hold(self, name: PolicyName, device: str, weights: int, sampling: int) -> None:
+        """Add the weights of a policy, which the trainer's process holds on this device."""
+        if (number := self._number(device)) is not None:
+            card = self.cards.setdefault(number, _TrainersCard())
+            card.held[name], card.sampling = weights, max(card.sampling, sampling)
+
+    def add_ranks(self, name: PolicyName, device: str, count: int, parts: Mapping[str, int], start: int) -> None:
+        """Add the ranks of a policy. parts: the bytes of one that learns. start: of one that is loaded."""
+        if (first := self._number(device)) is None:
+            return
+        needs = max(sum(parts.values()), start), sum(parts[part] for part in ("weights", "optimizer", "reference"))
+        if self.torchrun:  # the trainer's process is the first rank of the first policy
+            first, count = 0, 1 - bool(self.ranks)
+        self.ranks[name] = needs
+        for number in () if self.ray else range(first, first + count):
+            self.cards.setdefault(number, _TrainersCard()).ranks[name] = needs
+
+    def _number(self, device: str) -> int | None:
+        """Return the number of the GPU that a device is in the trainer's process; None for a CPU."""
+        kind, _, number = device.partition(":")
+        on_gpu = kind == "cuda" or (kind == "auto" and (self.ray or torch.cuda.is_available()))
+        return int(number or 0) if on_gpu else None
+
+    def lines(self) -> list[str]:
+        """Return a line for each GPU on which the trainer's process holds weights."""
+        return [self._line(number, card) for number, card in sorted(self.cards.items()) if card.held]
+
+    def _line(self, number: int, card: _TrainersCard) -> str:
+        weights, ranks = sum(card.held.values()), card.ranks.values()
+        line = f"  the trainer's cuda:{number}: at most {card.most(*ranks) / _GIB:.2f} GiB: "
+        line += f"{weights / _GIB:.2f} held for {', '.join(card.held)}"
+        line += f"; while one is sampled {card.sampling / _GIB:.2f}" * bool(card.sampling)
+        if ranks:
+            most, stays = (sum(sizes) / _GIB for sizes in zip(*ranks, strict=True))
+            line += f"; in ranks of {', '.join(card.ranks)} at most {most:.2f}, while policies are sampled {stays:.2f}"
+        if self.ray and self.ranks:
+            beside = max(card.most(rank) for rank in self.ranks.values())
+            line += f"; keep this card from Ray: beside a rank it needs {beside / _GIB:.2f}"
+        return line
 
 
 def _start(spec: PolicySpec, state: Mapping[str, int], parameters: int) -> int:

@@ -7,6 +7,7 @@ Ray places, starts and ends the ranks, and reports dead ones; their calls and th
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Collection, Mapping
 from typing import Any
 from weakref import WeakSet
@@ -16,6 +17,8 @@ from coevolve.runtime.ranks import Rank, Ranks
 
 ANY = "ray"
 """The address that means: the cluster of RAY_ADDRESS, else one running on this machine, else a new one of it alone."""
+_LISTENS = 10.0
+"""Seconds within which a cluster that is reachable lets this process connect."""
 
 
 class PlacedRank(Rank):
@@ -97,6 +100,7 @@ def connected(address: str) -> Any:
     except ImportError as error:
         raise ValueError("a cluster needs the package ray; pip install 'coevolve[cluster]'") from error
     if not ray.is_initialized():
+        _check_listens(os.environ.get("RAY_ADDRESS", "") if address == ANY else address)
         try:
             with handlers_kept():
                 ray.init(address=None if address == ANY else address, log_to_driver=False)
@@ -104,6 +108,21 @@ def connected(address: str) -> Any:
             said = one_line(error)[:300]
             raise ValueError(f"no Ray cluster can be reached at {address!r} ({said})") from error
     return ray
+
+
+def _check_listens(address: str) -> None:
+    """Raise ValueError if nothing listens at the host and port of a cluster: ``ray.init`` would try for more than ten
+    minutes. Other addresses are left to Ray."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()) or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _LISTENS).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"no Ray cluster can be reached at {address!r} ({one_line(error)}); want the address that `ray start "
+            "--head` printed"
+        ) from error
 
 
 def has_cards(address: str) -> bool:
