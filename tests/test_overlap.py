@@ -206,6 +206,33 @@ def test_an_interrupt_ends_the_plays():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("plays", "do_"))]
 
 
+def test_an_interrupt_does_not_wait_for_a_play_that_loops(monkeypatch):
+    monkeypatch.setattr("coevolve.rollout._GRACE", 0.1)
+    looping, ended = threading.Event(), threading.Event()
+
+    async def play(p, team):
+        turn = await team["a"]()
+        if p.id == "q":
+            looping.set()
+            ended.wait(60)
+        await score(team, [turn])
+
+    task = Counted()
+
+    def interrupted(cases):
+        assert looping.wait(20)
+        raise KeyboardInterrupt
+
+    task.reward = interrupted
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        rollout(
+            play, PROBLEMS[:2], Stage(CAST, task, Apart(script, lambda say: 0.2 * (say.problem.id == "q")), Sampling(4))
+        )
+    assert time.monotonic() - start < 30
+    ended.set()
+
+
 def test_what_goes_wrong_is_told_as_in_lockstep():
     def fails(text):
         raise KeyError(text)

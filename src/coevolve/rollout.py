@@ -14,13 +14,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from threading import current_thread
+from types import CoroutineType
 from typing import Any, cast
 
 from coevolve import noise
@@ -29,7 +30,7 @@ from coevolve.files import shown
 from coevolve.interfaces import Overlapping, Task, TurnSource, context
 from coevolve.pay import LARGEST, is_payable
 from coevolve.play import Doing, Roles, Saying, Scoring, called, check_effects
-from coevolve.runtime.placement import thread_pool
+from coevolve.runtime.placement import beside, thread_pool
 from coevolve.types import (
     Asked,
     Case,
@@ -48,6 +49,8 @@ from coevolve.types import (
 
 _CALLS = 64
 """Most calls of ``do`` at the same time."""
+_GRACE = 5.0
+"""Seconds that plays in a thread of their own get to end after a failure or an interrupt. One that loops never ends."""
 
 Timer = Callable[[str], AbstractContextManager[None]]
 
@@ -97,7 +100,8 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
     finally:
         for one in live:
             with blame(f"the play, on problem {one.episode.problem.id!r}, as it was ended"):
-                one.coroutine.close()
+                if not one.coroutine.cr_running:  # which cannot be closed
+                    one.coroutine.close()
     for one in live:
         with blame(f"the play, on problem {one.episode.problem.id!r}"):
             one.check_rewards(one.episode.turns)
@@ -109,7 +113,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
     return episodes
 
 
-def _begun(play: Play, episode: Episode, stage: Stage) -> Coroutine[Any, Any, None]:
+def _begun(play: Play, episode: Episode, stage: Stage) -> CoroutineType[Any, Any, None]:
     problem, seed = episode.problem, abs(stage.key(episode, "play"))  # NumPy needs >= 0; Random ignores the sign
     coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage), seed))
     if not inspect.iscoroutine(coroutine):
@@ -131,7 +135,7 @@ class _Live:
     """A running episode, its coroutine, and the effects that it waits for."""
 
     episode: Episode
-    coroutine: Coroutine[Any, Any, None]
+    coroutine: CoroutineType[Any, Any, None]
     parked: list[Any] = field(default_factory=list)
     known: int = 0
     """The number of turns that the play knew when it asked for these effects."""
@@ -388,17 +392,19 @@ class _Overlap:
 
     def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
         """Run until every play has returned."""
-        self.threads, plays = thread_pool(_CALLS, "do"), thread_pool(1, f"plays of {current_thread().name}")
+        self.threads = thread_pool(_CALLS, "do")
+        plays = beside(f"plays of {current_thread().name}", partial(self._play, waiting, overlapped))
+        plays.add_done_callback(lambda _: self.to_pay.put(None))
         try:
-            ended = plays.submit(self._play, waiting, overlapped)
-            ended.add_done_callback(lambda _: self.to_pay.put(None))
             while (paid := self.to_pay.get()) is not None:
                 paid()
-            ended.result()
+            plays.result()
+        except BaseException:
+            self.inbox.put(_stop)
+            wait([plays], timeout=_GRACE)
+            raise
         finally:
-            self.inbox.put(_stop)  # if this thread has failed or was interrupted
-            for pool in (plays, self.threads):
-                pool.shutdown(cancel_futures=True)
+            self.threads.shutdown(cancel_futures=True)
 
     def _play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
         with overlapped(self.inbox) as self.ask:

@@ -23,6 +23,7 @@ def test_a_vllm_decodes_the_same_rows(program: Callable[[str], None], tmp_path: 
         env={**os.environ, "COEVOLVE_VLLM": str(tmp_path)},
         capture_output=True,
         text=True,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr
     assert "x our rollout" in ran.stdout

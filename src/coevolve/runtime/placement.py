@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -138,6 +139,23 @@ def thread_pool(count: int, name: str) -> ThreadPoolExecutor:
     """Return a pool of threads in which PyTorch uses as many threads as in this one: a new thread does not know how
     many it was told to use. name: how the threads' names begin."""
     return ThreadPoolExecutor(count, name, torch.set_num_threads, (torch.get_num_threads(),))
+
+
+def beside(name: str, function: Callable[[], T]) -> Future[T]:
+    """Start a function in a thread of its own, in which PyTorch uses as many threads as in this one. A process that
+    ends does not wait for it."""
+    found: Future[T] = Future()
+    threads = torch.get_num_threads()
+
+    def run() -> None:
+        try:
+            torch.set_num_threads(threads)
+            found.set_result(function())
+        except BaseException as error:  # noqa: BLE001 (whoever waits raises it)
+            found.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return found
 
 
 def side_by_side(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,10 @@ DEEPEST, LARGEST = 200, 20_000
 and finish in seconds. The reference solutions of HumanEval and MBPP have at most 20 levels and 365 nodes."""
 
 
+_ONE = threading.Lock()
+"""Filters of warnings are the process's: two threads that set and restore them at once could leave one behind."""
+
+
 def parse(code: str) -> ast.Module:
     """Parse code into a syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
 
@@ -27,7 +32,7 @@ def parse(code: str) -> ast.Module:
     memory.
     """
     try:
-        with warnings.catch_warnings():
+        with _ONE, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # e.g. of an invalid escape in a string
             tree = ast.parse(code)
     except SyntaxError as error:
