@@ -195,19 +195,23 @@ WORDS = 151_936
 """The vocabulary of Qwen2."""
 
 
+def saved(config: Qwen2Config, folder: Path, seed: int) -> str:
+    """A model with random weights, saved."""
+    torch.manual_seed(seed)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    character_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.fixture(scope="module")
 def wordy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model of one layer with a real vocabulary."""
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("wordy")
     config = Qwen2Config(
         vocab_size=WORDS, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=1, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=None,
         eos_token_id=1, pad_token_id=0, initializer_range=0.3,
     )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    character_tokenizer().save_pretrained(folder)
-    return str(folder)
+    return saved(config, tmp_path_factory.mktemp("wordy"), seed=3)
 
 
 @each_device
@@ -240,15 +244,11 @@ def test_a_vocabulary_of_152_thousand(dtype: str, device: str, wordy: str, build
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model whose activations outweigh its weights."""
-    torch.manual_seed(4)
-    folder = tmp_path_factory.mktemp("wide")
     config = Qwen2Config(
         vocab_size=64, hidden_size=128, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=256, bos_token_id=None, eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    character_tokenizer().save_pretrained(folder)
-    return str(folder)
+    return saved(config, tmp_path_factory.mktemp("wide"), seed=4)
 
 
 @each_device
