@@ -150,25 +150,6 @@ def test_an_episode_goes_on_while_another_one_is_paid():
     assert task.calls == [[("p", 0)], [("q", 0)]]
 
 
-def test_rewards_are_one_call_at_a_time():
-    running, most = [], []
-    task = Counted()
-    reward = task.reward
-
-    def slow(cases):
-        running.append(1)
-        most.append(len(running))
-        time.sleep(0.01)
-        running.pop()
-        return reward(cases)
-
-    task.reward = slow
-    chance = random.Random(0)
-    rollout(tree(2, 2), PROBLEMS, Stage(CAST, task, Apart(script, lambda say: chance.random() * 0.02), Sampling(4)))
-    assert set(most) == {1}
-    assert len(most) > 1
-
-
 def test_an_error_of_the_reward_is_told_as_in_lockstep():
     def fails(cases):
         raise KeyError("x")
