@@ -94,6 +94,7 @@ def twins(request: pytest.FixtureRequest, micro_model: str) -> Iterator[Twins]:
     """The same policy in this process and on two ranks, with critic and reference."""
     spec = spec_of(micro_model, **{**KINDS, **CLIPPED}[request.param])
     two = on_ranks(spec)
+    learn(two, make_batch(4, seed=4), 0)  # away from the reference
     yield build_policies({"a": spec}, **HOW)["a"], two
     two.close()
 

@@ -1,9 +1,10 @@
 """The part of a learner on one rank: ``LocalLearner`` on some of the micro-batches, with gradients summed over ranks.
 
 Full weights are sharded (FSDP2: every rank holds a part of each tensor and of its moments, and gathers the rest layer
-by layer); an adapter and its base are whole on every rank, and only its gradients are added up. All ranks run the same
-number of forwards of about the same size: a rank with fewer micro-batches repeats the first one with a loss of 0. The
-compiled loops read weights without calling the layers' hooks, so full weights compute by ``torch``.
+by layer; on GPUs for each forward and backward, on the CPU, where gathering is slow, once per optimiser step); an
+adapter and its base are whole on every rank, and only its gradients are added up. All ranks run the same number of
+forwards of about the same size: a rank with fewer micro-batches repeats the first one with a loss of 0. The compiled
+loops read weights without calling the layers' hooks, so full weights compute by ``torch``.
 
 FSDP2 averages gradients over ranks, but the loss is a sum, which needs their sum. The factor is applied afterwards,
 which is exact for powers of two. (With gloo, ``set_gradient_divide_factor`` would halve the gradients of every layer
@@ -105,9 +106,11 @@ class ShardLearner(LocalLearner):
 
     @contextmanager
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
-        with super()._learning(kl) as outputs:
-            yield outputs
-        self._reshard()  # modules that the last micro-batch's loss did not use are still gathered
+        try:
+            with super()._learning(kl) as outputs:
+                yield outputs
+        finally:
+            self._reshard()  # on a GPU what the last micro-batch's loss did not use is still gathered, else everything
         if not self.models:
             self._fill_up()
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -318,9 +321,11 @@ def _shard(module: Any, mesh: DeviceMesh) -> None:
     """Shard every layer of the module, and the rest of it, over the mesh; its ``load_state_dict`` takes whole
     tensors."""
     layers = list(next((part for part in module.modules() if isinstance(part, nn.ModuleList)), ()))
+    once = mesh.device_type == "cpu"
     for layer in layers:  # the backward needs the last layer first
-        fully_shard(layer, mesh=mesh, reshard_after_forward=layer is not layers[-1])
+        fully_shard(layer, mesh=mesh, reshard_after_forward=not once and layer is not layers[-1])
     fully_shard(module, mesh=mesh)
+    module.set_reshard_after_backward(not once)  # kept until ``_reshard``
     module.inside = lambda work: work()
     register_fsdp_forward_method(module, "inside")
 
