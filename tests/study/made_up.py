@@ -41,7 +41,7 @@ STUDY = """
 page: ../study.md
 seeds: {quick: 1, full: 12}
 arms: {a: {recipe: a.yaml}, b: {recipe: b.yaml}, a2: {recipe: a.yaml}, b2: {recipe: b.yaml}}
-premises: {reads: {recipe: a.yaml}}
+premises: {reads: {recipe: a.yaml}, checks: {recipe: b.yaml}}
 claims:
   K1:
     paper: a paper

@@ -178,6 +178,15 @@ def test_a_claim_without_its_premise_is_vacuous(slope, gain, found):
     )  # it is only shown
 
 
+def test_each_of_several_premises_must_hold():
+    needs, kept = study(premise=["reads", "checks"], needs_premise=True), everywhere(pairs([0.1] * 12))
+    holding, failing = {"slope": 0.6, "gain": 0.2}, {"slope": 0.6, "gain": -0.2}
+    assert judge(needs, kept, {"reads": holding, "checks": holding})[0].verdict == "confirmed"
+    assert judge(needs, kept, {"reads": holding, "checks": failing})[0].verdict == "vacuous"
+    assert judge(needs, kept, {"reads": holding})[0].verdict == "undecided"
+    assert judge(needs, kept, {"checks": failing})[0].verdict == "vacuous"  # whatever the other one is
+
+
 def test_pairs_of_other_versions_are_refused():
     found = pairs([0.1] * 12)
     found["a"][4] = found["a"][4].model_copy(update={"versions": {"torch": "3"}})

@@ -171,23 +171,29 @@ class Elsewhere(_Strict):
 class Claim(_Strict):
     """A claim of a paper. paper: which one, and where in it. says: the claim in the study's words. number: what the
     paper reports. follows: verdict -> what it means for a user, written before any run. caveat: changes made after
-    results were in, or what its comparisons cannot show. needs_premise: without its premise the claim is vacuous."""
+    results were in, or what its comparisons cannot show. premise: the names of its premises, or one. needs_premise:
+    where a premise does not hold, the claim is vacuous."""
 
     paper: str
     says: str
     number: str
     comparisons: list[Comparison] = []
-    premise: str | None = None
+    premise: str | list[str] = []
     needs_premise: bool = False
     follows: dict[Verdict, str] = {}
     caveat: str | None = None
     elsewhere: Elsewhere | None = None
 
+    @property
+    def premises(self) -> list[str]:
+        """The names of its premises."""
+        return _list(self.premise)
+
     @model_validator(mode="after")
     def _decided_somewhere(self) -> Claim:
         if bool(self.comparisons) == (self.elsewhere is not None):
             raise ValueError("want comparisons, or else `elsewhere` with the reason")
-        if self.needs_premise and self.premise is None:
+        if self.needs_premise and not self.premise:
             raise ValueError("needs_premise without a `premise`")
         return self
 
@@ -226,8 +232,8 @@ class Study(_Strict):
         for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():
             _known(arm, self.arms, "beyond.rules")
         for id, claim in self.claims.items():
-            if claim.premise is not None:
-                _known(claim.premise, self.premises, f"claims.{id}.premise")
+            for name in claim.premises:
+                _known(name, self.premises, f"claims.{id}.premise")
             for one in claim.comparisons:
                 for arm in (*one.sides[0], *one.sides[1]):
                     _known(arm, self.arms, f"claims.{id}.comparisons")

@@ -224,10 +224,13 @@ def _ours(one: Judged, book: Book) -> str:
         return one.claim.elsewhere.why
     lines = [_compared(found, book.study.seeds["full"]) for found in one.found]
     if one.verdict == "vacuous":
-        assert one.premise is not None
-        slope, gain = number(one.premise["slope"]), number(one.premise["gain"])
-        lines = [f"the observer does not read: slope {slope} ({SLOPE:g} wanted), gain {gain} (above {GAIN:g} wanted)"]
-    elif one.premise is None and one.claim.needs_premise:
+        short = [found for found in one.premises.values() if found is not None and not holds(found)]
+        lines = [
+            f"the observer does not read: slope {number(found['slope'])} ({SLOPE:g} wanted), gain "
+            f"{number(found['gain'])} (above {GAIN:g} wanted)"
+            for found in short
+        ]
+    elif one.claim.needs_premise and None in one.premises.values():
         lines.insert(0, "its premise is not measured")
     return BREAK.join(lines)
 
@@ -268,7 +271,7 @@ def _how(book: Book) -> Section:
 
 def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
     """Return the section of one claim: the paper's number, every comparison, and the command and results behind it."""
-    premise = f" {_premise_of(one)}" if one.claim.premise else ""
+    premise = "".join(f" {_premise_of(name, measured)}" for name, measured in one.premises.items())
     source = one.claim.paper if one.claim.number == one.claim.paper else f"{one.claim.paper}: {one.claim.number}"
     said = f"{one.claim.says}\n\n**{one.verdict}.** {source}.{premise}\n\n"
     if one.claim.caveat is not None:
@@ -323,11 +326,10 @@ def _claimed(one: Comparison) -> str:
     return f"{ours}: {one.measure} {sign} {than}"
 
 
-def _premise_of(one: Judged) -> str:
-    if one.premise is None:
-        return f"Premise {one.claim.premise}: not measured."
-    slope, gain = number(one.premise["slope"]), number(one.premise["gain"])
-    return f"Premise {one.claim.premise}: slope {slope}, gain {gain}."
+def _premise_of(name: str, found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return f"Premise {name}: not measured."
+    return f"Premise {name}: slope {number(found['slope'])}, gain {number(found['gain'])}."
 
 
 def _premises(book: Book, premises: Mapping[str, Mapping[str, Any]]) -> Section:

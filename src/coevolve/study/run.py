@@ -317,8 +317,8 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
 def _measure_premises(book: Book, claims: Sequence[str]) -> None:
     """Measure the premises of these claims on their start policies, where that has not been done."""
     done = premises(book)
-    for name in dict.fromkeys(book.study.claims[id].premise for id in claims):
-        if name is None or name in done:
+    for name in dict.fromkeys(name for id in claims for name in book.study.claims[id].premises):
+        if name in done:
             continue
         from coevolve.diagnose.premise import premise
 

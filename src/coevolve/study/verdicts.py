@@ -61,12 +61,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with its outcome. premise: its measured premise, None if it was not measured or the claim has none."""
+    """A claim with its outcome. premises: the names of its premises -> what was measured, None if nothing was."""
 
     id: str
     claim: Claim
     found: Sequence[Found]
-    premise: Mapping[str, Any] | None
+    premises: Mapping[str, Mapping[str, Any] | None]
     verdict: str
 
     @property
@@ -100,8 +100,8 @@ def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, An
             one.verdict = decide(one.comparison.direction, estimate(one.values), adjusted, one.margin)
     judged = []
     for id, claim in study.claims.items():
-        premise = premises.get(claim.premise) if claim.premise else None
-        judged.append(Judged(id, claim, found[id], premise, _of_claim(claim, found[id], premise)))
+        own = {name: premises.get(name) for name in claim.premises}
+        judged.append(Judged(id, claim, found[id], own, _of_claim(claim, found[id], list(own.values()))))
     return judged
 
 
@@ -118,12 +118,12 @@ def decide(direction: Direction, effect: Estimate, adjusted: float, margin: floa
     return "equal" if within else "undecided"
 
 
-def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] | None) -> str:
-    if claim.needs_premise and premise is not None and not holds(premise):
+def _of_claim(claim: Claim, found: Sequence[Found], premises: Sequence[Mapping[str, Any] | None]) -> str:
+    if claim.needs_premise and not all(one is None or holds(one) for one in premises):
         return "vacuous"
     if claim.elsewhere is not None:
         return "not run here"
-    if claim.needs_premise and premise is None:
+    if claim.needs_premise and None in premises:
         return "undecided"
     verdicts = {one.verdict for one in found} - {"open"} or {"open"}
     if "refuted" in verdicts:
