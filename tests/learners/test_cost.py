@@ -38,10 +38,10 @@ def test_the_table(shape: cost.Shape, want: float) -> None:
     assert round(sum(cost.learning(shape, spec).values()) / GB, 1) == want
 
 
-def test_a_card_has_its_part_and_what_it_borrows() -> None:
+def test_a_rank_has_its_part_and_what_it_borrows() -> None:
     shape = cost.Shape(1000, 200, layers=4, hidden=8, kv=4, vocabulary=10)
     state, spec = {"weights": 4000, "gradients": 4000, "optimizer": 8000, "reference": 4000}, PolicySpec("m")
-    assert cost.on_card(state, shape, 4, replace(spec, micro_tokens=3)) == {
+    assert cost.of_rank(state, shape, 4, replace(spec, micro_tokens=3), on_cpu=False) == {
         "weights": 1000,
         "gradients": 1000,
         "optimizer": 2000,
@@ -55,7 +55,10 @@ def test_a_card_has_its_part_and_what_it_borrows() -> None:
     assert cost.learning(shape, half) == {"rounded": 2000, "activations": 85 * 4 * 8 * 3, "logits": 163_840}
     again = cost.learning(shape, replace(half, gradient_checkpointing=True))
     assert again == {"rounded": 0, "activations": 4 * 4 * 8 * 3, "logits": 163_840}
-    assert cost.on_card(state | {"reference": 0}, shape, 4, replace(spec, weights="lora"))["weights"] == 4000
+    on_cpu = cost.of_rank(state, shape, 4, spec, on_cpu=True)
+    assert on_cpu["borrowed"] == 2 * 4 * 1000  # both models, whole
+    lora = cost.of_rank(state | {"reference": 0}, shape, 4, replace(spec, weights="lora"), on_cpu=False)
+    assert lora["weights"] == 4000
 
 
 def test_a_publish_writes_what_is_trained_in_float32() -> None:
@@ -163,6 +166,23 @@ def test_the_trainers_card_is_told_for_every_kind_of_ranks(qwen: str) -> None:
     ]
     assert told("policies.*.device=cpu") == []
     assert told(*(f"policies.{name}.engine={{name: vllm, url: http://{name}}}" for name in ("ann", "bob"))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "borrowed"),
+    [
+        (["policies.*.device=cpu"], "11.50"),  # both models, whole
+        (["policies.*.device=auto"], "11.50"),
+        (["policies.*.device=auto", "learner.cluster=ray"], "2.44"),
+        (["policies.*.device=cpu", "learner.cluster=ray"], "11.50"),
+    ],
+)
+def test_ranks_on_the_cpu_borrow_all_weights(
+    qwen: str, changes: list[str], borrowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, *changes)
+    assert f"borrowed {borrowed}, " in said[1] and f"borrowed {borrowed}, " in said[4]
 
 
 def planned(model: str, *changes: str, told: str = "together", workers: str = "auto") -> str:

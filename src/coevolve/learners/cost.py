@@ -97,12 +97,14 @@ def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
     }
 
 
-def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec) -> dict[str, int]:
-    """Return the bytes on each GPU. state: the bytes of a single process that holds everything (``plan_memory``)."""
+def of_rank(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec, on_cpu: bool) -> dict[str, int]:
+    """Return the bytes that each rank needs. state: the bytes of a single process that holds everything
+    (``plan_memory``)."""
     sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
     models = 1 + bool(state["reference"])
-    if sharded:  # gathered from the other ranks: float32 weights outside of layers, and of two layers
-        gathered = shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers
+    if sharded:  # gathered from the other ranks, in float32 (``shard``)
+        two_layers = 2 * (shape.parameters - shape.outside) // shape.layers
+        gathered = shape.parameters if on_cpu else shape.outside + two_layers
         parts["borrowed"] = models * _FLOAT * gathered
     return parts | learning(shape, spec)

@@ -84,7 +84,7 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
             continue
         shape, sharded, adapter = shape_of(made), spec.weights == "full", adapter_size(made, spec)
         state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear, adapter)
-        parts = cost.on_card(state, shape, count, spec)
+        parts = cost.of_rank(state, shape, count, spec, _on_cpu(spec.device, recipe.learner))
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
         copied, start = "", _start(spec, state, parameters)
@@ -331,6 +331,12 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
     if kind == "cuda" or (kind == "auto" and torch.cuda.is_available()):
         return cards
     return f"{count} processes on the CPU of this machine" + (f" ({cards}, if it had them)" if kind == "auto" else "")
+
+
+def _on_cpu(device: str, learner: Mapping[str, Any]) -> bool:
+    """Return whether ranks run on CPUs; with a device that is found out at their start, a cluster is taken to have
+    GPUs."""
+    return device == "cpu" or (device == "auto" and not learner.get("cluster") and not torch.cuda.is_available())
 
 
 def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
