@@ -611,9 +611,25 @@ def test_another_order_of_the_roles_is_another_arm(here):
     assert results.differs(one, other).startswith("the order of roles is ['pioneer', 'observer'] there and ['obs")
 
 
-def test_a_premise_of_other_start_weights_is_refused(here, monkeypatch):
+def with_a_premise(here):
     text = (here / "claims.yaml").read_text().replace("premises: {}", "premises: {reads: {recipe: toy.yaml}}")
     (here / "claims.yaml").write_text(text.replace("says: It learns.", "says: It learns.\n    premise: reads"))
+
+
+def test_what_a_premise_needs_is_pretrained_before_it_is_measured(here, monkeypatch):
+    """Its recipe may name a model by its pre-training recipe, and a reward model that is first used after sampling."""
+    with_a_premise(here)
+    done = []
+    monkeypatch.setattr(run, "pretrain", lambda recipe: done.append(("pretrained", recipe.task)))
+    monkeypatch.setattr(results, "start_weights", lambda recipe: done.append("weights read") or {})
+    measured = {"slope": 1.0, "gain": 0.5}
+    monkeypatch.setattr("coevolve.diagnose.premise.premise", lambda recipe: done.append("measured") or measured)
+    run._measure_premises(read(here / "claims.yaml"), ["T1"])
+    assert done == [("pretrained", load_recipe("toy.yaml").task), "weights read", "measured"]
+
+
+def test_a_premise_of_other_start_weights_is_refused(here, monkeypatch):
+    with_a_premise(here)
     monkeypatch.setattr("coevolve.diagnose.premise.premise", lambda recipe: {"slope": 1.0, "gain": 0.5})
     book = read(here / "claims.yaml")
     run._measure_premises(book, ["T1"])

@@ -21,7 +21,7 @@ from coevolve import faults
 from coevolve.console import WIDE, console, say
 from coevolve.faults import one_line
 from coevolve.files import read_json
-from coevolve.recipe.schema import Recipe, check, load_recipe
+from coevolve.recipe.schema import Recipe, check, load_recipe, pretrain
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
 from coevolve.runs.environment import environment, processor, starts
@@ -323,6 +323,7 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> None:
         from coevolve.diagnose.premise import premise
 
         recipe = _recipe_of(book, name)
+        pretrain(recipe)
         say(f"premise {name}: the start policies play")
         about = {"recipe": results.shared_settings(recipe), "weights": results.start_weights(recipe)}
         found = {**about, "processor": processor(), **plain(premise(recipe))}
