@@ -18,7 +18,7 @@ from policy_cases import make_batch, make_targets, weighted_loss
 from safetensors.torch import load_file
 
 from coevolve.faults import RanksLostError
-from coevolve.learners import fsdp
+from coevolve.learners import fsdp, shard
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.shard import evenly
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 HOW: dict[str, Any] = {"reference": True, "critic": True, "steps": 10, "seed": 0}
 KINDS: dict[str, dict[str, Any]] = {
     "full": {},
+    "full, gathered as on GPUs": {},
     "lora": {"weights": "lora", "lora": LoraSpec(rank=2), "max_grad_norm": 0.5},
 }
 CLIPPED = {"full, clipped": {"max_grad_norm": 1e-6}}
@@ -47,6 +48,54 @@ def second_fails(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.
     if torch.distributed.get_rank() == 1:
         raise ValueError("this loss does not like it")
     return weighted_loss(out, batch, targets, weight_BT)
+
+
+def both_fail(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    raise ValueError("this loss likes nothing")
+
+
+def torn_below(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """Its backward fails in the middle of the model: at the first layer's output."""
+    loss, metrics = weighted_loss(out, batch, targets, weight_BT)
+    assert out.logp_BT.grad_fn is not None
+
+    def torn(*_: Any) -> None:
+        raise ValueError("this model has no backward")
+
+    found, seen = [out.logp_BT.grad_fn], set[Any]()
+    while found:
+        node = found.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found += [before for before, _ in node.next_functions]
+            if "Embedding" in type(node).__name__:
+                node.register_prehook(torn)
+    return loss, metrics
+
+
+GATHERS: list[int] = []
+"""How many gathers a rank has begun since its first loss; made there."""
+
+
+def counted(gather: Any, *given: Any, **more: Any) -> Any:
+    GATHERS[0] += 1
+    return gather(*given, **more)
+
+
+def counts_gathers(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    loss, metrics = weighted_loss(out, batch, targets, weight_BT)
+    if not GATHERS:
+        GATHERS.append(0)
+        for name in ("all_gather_single", "all_gather_into_tensor"):  # FSDP2's, by the version of PyTorch
+            if hasattr(torch.distributed, name):
+                setattr(torch.distributed, name, partial(counted, getattr(torch.distributed, name)))
+    return loss, {**metrics, "gathers/max": torch.tensor(float(GATHERS[0]))}
+
+
+def build_as_on_gpus(*given: Any) -> Any:
+    """In a rank: gather weights for every forward and backward."""
+    shard.gathers_once = lambda device_type: False
+    return shard.build(*given)
 
 
 def second_is_killed(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
@@ -93,10 +142,13 @@ def on_ranks(spec: PolicySpec) -> ShardedLearner:
 def twins(request: pytest.FixtureRequest, micro_model: str) -> Iterator[Twins]:
     """The same policy in this process and on two ranks, with critic and reference."""
     spec = spec_of(micro_model, **{**KINDS, **CLIPPED}[request.param])
-    two = on_ranks(spec)
-    learn(two, make_batch(4, seed=4), 0)  # away from the reference
-    yield build_policies({"a": spec}, **HOW)["a"], two
-    two.close()
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "full, gathered as on GPUs":
+            patch.setattr("coevolve.learners.sharded.shard.build", build_as_on_gpus)
+        two = on_ranks(spec)
+        learn(two, make_batch(4, seed=4), 0)  # away from the reference
+        yield build_policies({"a": spec}, **HOW)["a"], two
+        two.close()
 
 
 @pytest.fixture
@@ -269,6 +321,45 @@ def test_what_one_rank_cannot_do_is_told_of_it(twins: Twins, tmp_path: Path, mon
         learn(two, batch, 3)
     two.load(tmp_path / "two", state)
     assert distance(before, saved(two, tmp_path / "again")) == 0
+
+
+def test_a_loss_that_fails_on_all_ranks_changes_nothing(synchronous: Twins, tmp_path: Path) -> None:
+    one, two = synchronous
+    batch = rows_of(one, 2)
+    with pytest.raises(ValueError, match="this loss likes nothing"):
+        learn(two, batch, 1, loss=both_fail)
+    two.reset_optimizer()
+    one.reset_optimizer()
+    for step in range(2):
+        learn(one, batch, step)
+        learn(two, batch, step)
+    assert distance(saved(one, tmp_path / "a"), saved(two, tmp_path / "b")) == 0
+
+
+def test_ranks_that_an_error_has_torn_are_not_used_again(twins: Twins, tmp_path: Path) -> None:
+    """After an error in the model's own backward FSDP would go on without gradients, and say nothing."""
+    one, two = twins
+    two.save(tmp_path / "two")
+    state, batch, sharded = two.training_state(), rows_of(one, 2), two.spec.weights == "full"
+    with pytest.raises(ValueError, match="this model has no backward"):
+        learn(two, batch, 1, loss=torn_below)
+    if sharded:
+        with pytest.raises(ValueError, match="policy 'a': its ranks were ended, and with them its weights"):
+            learn(two, batch, 1)
+    two.load(tmp_path / "two", state)
+    one.load(tmp_path / "two", state)
+    for learner in (one, two):
+        learn(learner, batch, 1)
+    assert distance(saved(one, tmp_path / "a"), saved(two, tmp_path / "b")) == 0
+
+
+@pytest.mark.parametrize("twins", ["full", "full, gathered as on GPUs"], indirect=True)
+def test_weights_are_gathered_once_for_all_micro_batches_on_the_cpu(
+    twins: Twins, request: pytest.FixtureRequest
+) -> None:
+    one, two = twins
+    gathers = learn(two, rows_of(one, 4), 1, loss=counts_gathers)["gathers/max"]
+    assert (gathers == 0) == ("GPUs" not in request.node.name)
 
 
 def test_what_ranks_could_not_find_is_told_before_anything_is_sampled(twins: Twins) -> None:

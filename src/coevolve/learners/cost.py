@@ -102,9 +102,9 @@ def of_rank(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec
     (``plan_memory``)."""
     sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
-    models = 1 + bool(state["reference"])
-    if sharded:  # gathered from the other ranks, in float32 (``shard``)
-        two_layers = 2 * (shape.parameters - shape.outside) // shape.layers
-        gathered = shape.parameters if on_cpu else shape.outside + two_layers
-        parts["borrowed"] = models * _FLOAT * gathered
+    if sharded and on_cpu:  # gathered from the other ranks (``shard.gathers_once``): the whole models
+        parts["borrowed"] = _FLOAT * shape.parameters + state["reference"]
+    elif sharded:  # float32 weights outside of layers, and of two layers; a reference in bfloat16 has a little less
+        gathered = shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers
+        parts["borrowed"] = (1 + bool(state["reference"])) * _FLOAT * gathered
     return parts | learning(shape, spec)

@@ -1,7 +1,7 @@
 """The part of a learner on one rank: ``LocalLearner`` on some of the micro-batches, with gradients summed over ranks.
 
 Full weights are sharded (FSDP2: every rank holds a part of each tensor and of its moments, and gathers the rest layer
-by layer; on GPUs for each forward and backward, on the CPU, where gathering is slow, once per optimiser step); an
+by layer; on GPUs for each forward and backward, on the CPU, where gathering is slow, once: ``gathers_once``); an
 adapter and its base are whole on every rank, and only its gradients are added up. All ranks run the same number of
 forwards of about the same size: a rank with fewer micro-batches repeats the first one with a loss of 0. The compiled
 loops read weights without calling the layers' hooks, so full weights compute by ``torch``.
@@ -42,12 +42,14 @@ Made = TypeVar("Made")
 
 class ShardLearner(LocalLearner):
     """The learner on rank ``number`` of ``count``. models: the sharded models, the policy's own and the reference
-    and heads: the sharded critic, if the policy has one (both empty unless all weights are trained)."""
+    and heads: the sharded critic, if the policy has one (both empty unless all weights are trained). intact: whether
+    no error has interrupted a forward or backward of sharded models, after which FSDP would silently learn no more."""
 
     def __init__(self, number: int, count: int, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
         self.number, self.count = number, count
         self.models, self.heads = list[Any](), list[Any]()
+        self.intact = True
         if self.spec.weights == "full":
             mesh = init_device_mesh(self.device.type, (count,))
             self.models = [own.base.causal for own in (self.weights, self.reference) if own is not None]
@@ -75,7 +77,8 @@ class ShardLearner(LocalLearner):
 
     def described(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the row numbers that this rank has described, and the tensors of ``describe`` for these rows."""
-        found, before = _whole_in(self.models, lambda: self.describe(batch)).tensors(), batch.tensors()
+        with self._forward():
+            found, before = _whole_in(self.models, lambda: self.describe(batch)).tensors(), batch.tensors()
         return self._mine(batch, {key: x for key, x in found.items() if x is not before.get(key)})
 
     def scored(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -88,8 +91,8 @@ class ShardLearner(LocalLearner):
         return rows_B, {key: x[rows_B] for key, x in found.items()}
 
     def _reshard(self) -> None:
-        """Drop the gathered weights, which FSDP keeps after a forward without a backward, and which the next optimizer
-        step would leave out of date."""
+        """Drop the gathered weights that FSDP has kept, which the next optimizer step would leave out of date: those of
+        a forward without a backward, and all of them where they are gathered once."""
         for part in (part for module in (*self.models, *self.heads) for part in module.modules()):
             if isinstance(part, FSDPModule):
                 part.reshard()
@@ -100,7 +103,8 @@ class ShardLearner(LocalLearner):
         def said() -> tuple[Tensor | None, ...]:
             return tuple(super(ShardLearner, self).outputs(micro, kl))  # in a tuple FSDP finds the tensors to hook
 
-        found = _whole_in(self.models if kl else self.models[:1], said)
+        with self._forward():
+            found = _whole_in(self.models if kl else self.models[:1], said)
         # Views, so that ``_through_all`` can ask which of them a loss uses without setting off FSDP's backward hooks.
         return Outputs(*(None if x is None else x.view_as(x) for x in found))  # type: ignore[arg-type]
 
@@ -109,8 +113,9 @@ class ShardLearner(LocalLearner):
         try:
             with super()._learning(kl) as outputs:
                 yield outputs
+            self.intact = True
         finally:
-            self._reshard()  # on a GPU what the last micro-batch's loss did not use is still gathered, else everything
+            self._reshard()
         if not self.models:
             self._fill_up()
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -121,6 +126,17 @@ class ShardLearner(LocalLearner):
             flat = parameters_to_vector(grads)
             distributed.all_reduce(flat)
             vector_to_parameters(flat, grads)
+
+    @contextmanager
+    def _forward(self) -> Iterator[None]:
+        """Note in ``intact`` whether what runs here was interrupted."""
+        self.intact = not self.models
+        yield
+        self.intact = True
+
+    def is_intact(self) -> bool:
+        """Return ``intact``."""
+        return self.intact
 
     def _fill_up(self) -> None:
         """Set a zero gradient on parameters that have a gradient on another rank but none on this one."""
@@ -145,6 +161,7 @@ class ShardLearner(LocalLearner):
         left_out = [
             x.sum() for x, grad, anywhere in zip(said, grads, used.tolist(), strict=True) if anywhere and grad is None
         ]
+        self.intact = False  # until the backward, which is next, has ended
         return loss + 0.0 * torch.stack(left_out).sum() if left_out else loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
@@ -317,15 +334,22 @@ def _like(parameter: Tensor, x: Tensor) -> Tensor:
     return distribute_tensor(x, parameter.device_mesh, parameter.placements) if isinstance(parameter, DTensor) else x
 
 
+def gathers_once(device_type: str) -> bool:
+    """Return whether ranks gather weights once for all micro-batches of an optimiser step (or of a description), and
+    hold them until its gradients are there. That takes the memory of whole weights, and is worth it where gathering is
+    slow: on the CPU."""
+    return device_type == "cpu"
+
+
 def _shard(module: Any, mesh: DeviceMesh) -> None:
     """Shard every layer of the module, and the rest of it, over the mesh; its ``load_state_dict`` takes whole
     tensors."""
     layers = list(next((part for part in module.modules() if isinstance(part, nn.ModuleList)), ()))
-    once = mesh.device_type == "cpu"
-    for layer in layers:  # the backward needs the last layer first
+    once = gathers_once(mesh.device_type)
+    for layer in layers:  # on a GPU, too, the last layer stays: the backward needs it first
         fully_shard(layer, mesh=mesh, reshard_after_forward=not once and layer is not layers[-1])
     fully_shard(module, mesh=mesh)
-    module.set_reshard_after_backward(not once)  # kept until ``_reshard``
+    module.set_reshard_after_backward(not once)
     module.inside = lambda work: work()
     register_fsdp_forward_method(module, "inside")
 

@@ -30,7 +30,8 @@ StartRanks = Callable[[PolicyName], Ranks]
 class ShardedLearner:
     """A policy that is trained on ranks, which ``start`` starts. how: reference, critic, steps, seed.
 
-    Once its ranks are lost or closed, only ``load`` starts new ones, since the trained weights are lost with them.
+    Once its ranks are lost or closed, only ``load`` starts new ones, since the trained weights are lost with them. They
+    are closed, too, after an error in the middle of a forward or backward of full weights.
     """
 
     trainable = True
@@ -61,6 +62,10 @@ class ShardedLearner:
             )
         try:
             return self.ranks.ask(when, what, *given)
+        except Exception:
+            if not self.ranks.ended and not all(self.ranks.ask(when, "is_intact")):
+                self.ranks.close()
+            raise
         finally:
             if self.ranks.ended:
                 self.ranks = None

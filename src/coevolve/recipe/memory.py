@@ -61,7 +61,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
 
 
 def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Return lines about each policy's ranks: where they run, what a card has to hold, what a publish writes; and about
+    """Return lines about each policy's ranks: where they run, what each needs, what a publish writes; and about
     the cards on which the trainer's process holds weights."""
     assert recipe.learner is not None
     cards = _TrainersCards(recipe.learner)
@@ -334,9 +334,9 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
 
 
 def _on_cpu(device: str, learner: Mapping[str, Any]) -> bool:
-    """Return whether ranks run on CPUs; with a device that is found out at their start, a cluster is taken to have
-    GPUs."""
-    return device == "cpu" or (device == "auto" and not learner.get("cluster") and not torch.cuda.is_available())
+    """Return whether ranks run on CPUs. Where Ray finds a place for ``auto``, it is taken to have GPUs."""
+    kind, by_ray = device.partition(":")[0], learner.get("cluster") is not None and not by_torchrun(learner)
+    return kind == "cpu" or (kind == "auto" and not by_ray and not torch.cuda.is_available())
 
 
 def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
