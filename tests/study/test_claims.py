@@ -120,6 +120,8 @@ def test_the_html_says_the_same(book):
         (lambda t: t["claims"]["K1"].pop("comparisons"), "want comparisons"),
         (lambda t: t["claims"]["K1"].update(needs_premise=True), "without a `premise`"),
         (lambda t: t["claims"]["K1"].update(premise="write"), "no 'write'"),
+        (lambda t: t["claims"]["K1"].update(premise=["reads", "write"]), "no 'write'"),
+        (lambda t: t["claims"]["K1"].update(premise=[], needs_premise=True), "without a `premise`"),
         (lambda t: t.update(beyond={"claims": ["K2"], "rules": {}}), "beyond.claims: no 'K2'"),
         (lambda t: t.update(beyond={"claims": [], "rules": {"P": ["c"]}}), "beyond.rules: no 'c'"),
         (

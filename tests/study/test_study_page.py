@@ -215,6 +215,26 @@ def test_what_a_claim_cannot_show_stands_beside_its_verdict(book):
     assert "**confirmed.** a paper: much.\n\nCaveat: b was ill.\n\n" in text
 
 
+def test_a_premise_that_fails_or_was_not_measured_is_named(book):
+    update = {"premise": ["reads", "checks"], "needs_premise": True}
+    claim = book.study.claims["K1"].model_copy(update=update)
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    ends = dict.fromkeys(("slope_low", "slope_high", "gain_low", "gain_high", "alone", "heard", "empty"), 0.1)
+    fails = {"slope": 0.6, "gain": -0.2, "problems": 8, "members": 8, **ends}
+
+    def text(**premises):
+        return page.files(book, everywhere(pairs([0.2] * 12)), premises, PAGE)[PAGE]
+
+    assert "| **vacuous** | premise checks: the observer does not read: slope 0.600 (0.3 wanted), gain -0.200" in text(
+        checks=fails
+    )
+    holds = fails | {"gain": 0.2}
+    half = text(reads=holds)
+    assert "| **undecided** | premise checks is not measured<br>end reward: a > b" in half
+    assert "Premise reads: slope 0.600, gain 0.200. Premise checks: not measured." in half
+    assert "| **confirmed** | end reward: a > b" in text(reads=holds, checks=holds)
+
+
 @pytest.mark.parametrize(
     ("differences", "direction", "said"),
     [

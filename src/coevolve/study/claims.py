@@ -51,6 +51,10 @@ class Margin(_Strict):
     unit: Literal["", " %", " sd"]
 
 
+def _listed(written: object) -> object:
+    return [written] if isinstance(written, str) else written
+
+
 def _margin(written: object) -> dict[str, Any]:
     """Return the size and the unit of a margin as a claims file has it: ``0.02``, ``10 %``, ``0.1 sd``."""
     text = str(written)
@@ -178,16 +182,11 @@ class Claim(_Strict):
     says: str
     number: str
     comparisons: list[Comparison] = []
-    premise: str | list[str] = []
+    premise: Annotated[list[str], BeforeValidator(_listed)] = []
     needs_premise: bool = False
     follows: dict[Verdict, str] = {}
     caveat: str | None = None
     elsewhere: Elsewhere | None = None
-
-    @property
-    def premises(self) -> list[str]:
-        """The names of its premises."""
-        return _list(self.premise)
 
     @model_validator(mode="after")
     def _decided_somewhere(self) -> Claim:
@@ -232,7 +231,7 @@ class Study(_Strict):
         for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():
             _known(arm, self.arms, "beyond.rules")
         for id, claim in self.claims.items():
-            for name in claim.premises:
+            for name in claim.premise:
                 _known(name, self.premises, f"claims.{id}.premise")
             for one in claim.comparisons:
                 for arm in (*one.sides[0], *one.sides[1]):

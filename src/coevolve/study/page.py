@@ -224,14 +224,14 @@ def _ours(one: Judged, book: Book) -> str:
         return one.claim.elsewhere.why
     lines = [_compared(found, book.study.seeds["full"]) for found in one.found]
     if one.verdict == "vacuous":
-        short = [found for found in one.premises.values() if found is not None and not holds(found)]
         lines = [
-            f"the observer does not read: slope {number(found['slope'])} ({SLOPE:g} wanted), gain "
+            f"premise {name}: the observer does not read: slope {number(found['slope'])} ({SLOPE:g} wanted), gain "
             f"{number(found['gain'])} (above {GAIN:g} wanted)"
-            for found in short
+            for name, found in one.premises.items()
+            if found is not None and not holds(found)
         ]
-    elif one.claim.needs_premise and None in one.premises.values():
-        lines.insert(0, "its premise is not measured")
+    elif one.claim.needs_premise:
+        lines = [f"premise {name} is not measured" for name, found in one.premises.items() if found is None] + lines
     return BREAK.join(lines)
 
 

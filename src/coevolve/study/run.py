@@ -317,7 +317,7 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
 def _measure_premises(book: Book, claims: Sequence[str]) -> None:
     """Measure the premises of these claims on their start policies, where that has not been done."""
     done = premises(book)
-    for name in dict.fromkeys(name for id in claims for name in book.study.claims[id].premises):
+    for name in dict.fromkeys(name for id in claims for name in book.study.claims[id].premise):
         if name in done:
             continue
         from coevolve.diagnose.premise import premise

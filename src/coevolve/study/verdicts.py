@@ -8,7 +8,7 @@ correction over all comparisons of the study, run or not; bootstrap intervals of
     refuted     as confirmed, but in the other direction
     equal       the whole 95 % interval is within the margin
     undecided   none of these, or pairs are missing
-    vacuous     the claim needs a premise, which was measured and does not hold
+    vacuous     the claim needs its premises, one of which was measured and does not hold
     open        nothing was claimed: a question, whose answer is an interval
 
 If the claim is that two sides are equal, an interval within the margin confirms it, and a significant difference beyond
@@ -100,7 +100,7 @@ def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, An
             one.verdict = decide(one.comparison.direction, estimate(one.values), adjusted, one.margin)
     judged = []
     for id, claim in study.claims.items():
-        own = {name: premises.get(name) for name in claim.premises}
+        own = {name: premises.get(name) for name in claim.premise}
         judged.append(Judged(id, claim, found[id], own, _of_claim(claim, found[id], list(own.values()))))
     return judged
 
