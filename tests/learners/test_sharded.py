@@ -178,6 +178,14 @@ def rows_of(one: LocalLearner, micro_batches: int) -> Batch:
     return next(batch for batch in found if len(one.micro_batches(batch)) == micro_batches)
 
 
+def check_that_they_learn_alike(pair: Twins, batch: Batch, folder: Path) -> None:
+    """Two updates of both, to the bit."""
+    for step in range(2):
+        for learner in pair:
+            learn(learner, batch, step)
+    assert distance(saved(pair[0], folder / "a"), saved(pair[1], folder / "b")) == 0
+
+
 def distance(a: State, b: State) -> float:
     assert a.keys() == b.keys()
     return math.sqrt(sum(float((a[key] - b[key]).square().sum()) for key in a))
@@ -288,10 +296,7 @@ def test_a_fresh_optimiser_behind_a_description_learns_all_weights(synchronous: 
     for learner in (one, two):
         learner.describe(batch)
         learner.reset_optimizer()
-    for step in range(2):
-        learn(one, batch, step)
-        learn(two, batch, step)
-    assert distance(saved(one, tmp_path / "a"), saved(two, tmp_path / "b")) == 0
+    check_that_they_learn_alike(synchronous, batch, tmp_path)
 
 
 def test_nobody_steps_where_one_rank_has_a_nan(synchronous: Twins, tmp_path: Path) -> None:
@@ -330,10 +335,7 @@ def test_a_loss_that_fails_on_all_ranks_changes_nothing(synchronous: Twins, tmp_
         learn(two, batch, 1, loss=both_fail)
     two.reset_optimizer()
     one.reset_optimizer()
-    for step in range(2):
-        learn(one, batch, step)
-        learn(two, batch, step)
-    assert distance(saved(one, tmp_path / "a"), saved(two, tmp_path / "b")) == 0
+    check_that_they_learn_alike(synchronous, batch, tmp_path)
 
 
 def test_ranks_that_an_error_has_torn_are_not_used_again(twins: Twins, tmp_path: Path) -> None:
