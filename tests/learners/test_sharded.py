@@ -55,7 +55,7 @@ def both_fail(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Ten
 
 
 def torn_below(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
-    """Its backward fails in the middle of the model: at the first layer's output."""
+    """Its backward fails in the model, behind all layers: at the embedding."""
     loss, metrics = weighted_loss(out, batch, targets, weight_BT)
     assert out.logp_BT.grad_fn is not None
 
