@@ -396,6 +396,39 @@ def test_what_would_be_refused_is_told_before_it_is_run(here, change, said):
     assert line.startswith(f"others, seed 0 {said.replace('MODEL', model)}")
 
 
+PRETRAINING = """\
+kind: causal_lm
+steps: 1
+learning_rate: 0.001
+vocab_size: 300
+batch_size: 1
+sequence_length: 16
+save_dtype: float32
+architecture: {model_type: llama, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 1,
+  num_key_value_heads: 1}
+sources: [{name: opinions}]
+"""
+
+
+def test_weights_that_partners_began_with_are_pretrained_to_be_compared(here, micro_model):
+    """On another machine or day the partners' results are here and the model is not."""
+    (here / "small.yaml").write_text(PRETRAINING)
+    (here / "toy.yaml").write_text((here / "toy.yaml").read_text().replace(f"{micro_model}", "small.yaml"))
+    book = compared(here)
+    machine = results.Machine(processor=processor(), compute=(), threads=1)
+    kept_by_hand(here, machine=machine, versions=run._versions(), weights={"small.yaml": "other"})
+    todo, (line,) = run._jobs(book, ["T1"], [0], run.kept(book))
+    assert todo == [] and line.startswith("others, seed 0 would be no pair: its partners began with other weights of")
+    assert (here / "runs" / "small-0" / "model").is_dir()
+
+
+def test_what_is_still_to_be_pretrained_has_no_start_weights(here):
+    """A premise that was measured elsewhere is read all the same, and a list of the claims pre-trains nothing."""
+    (here / "small.yaml").write_text(PRETRAINING)
+    assert results.start_weights(load_recipe(here / "toy.yaml", ["policies.*.model=small.yaml"])) == {}
+    assert not (here / "runs").exists()
+
+
 def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
     book = compared(here)
     kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))

@@ -28,7 +28,7 @@ def resolve(name: str) -> Path | str:
     if is_recipe(name) and not path.is_dir():
         if not path.is_file():
             raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
-        folder = folder_of(path, load(path, [])) / "model"
+        folder = _trained_by(path)
         if not folder.is_dir():
             raise ValueError(f"model {name!r} has not been pre-trained yet; run coevolve pretrain {name}")
         return folder
@@ -59,6 +59,17 @@ def is_recipe(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
 
 
+def is_to_pretrain(name: str) -> bool:
+    """Return whether a model's name is the path of a pre-training recipe that has not been run to its end here."""
+    path = Path(os.path.expanduser(name))
+    return is_recipe(name) and path.is_file() and not _trained_by(path).is_dir()
+
+
 def is_gguf(name: str) -> bool:
     """Return whether a model's name is that of a GGUF file, llama.cpp's format."""
     return name.endswith(".gguf")
+
+
+def _trained_by(recipe: Path) -> Path:
+    """Return the folder of the model that a pre-training recipe trains."""
+    return folder_of(recipe, load(recipe, [])) / "model"

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_v
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
-from coevolve.models.names import resolve
+from coevolve.models.names import is_to_pretrain, resolve
 from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
@@ -230,16 +230,21 @@ def _path(about: str, card: str) -> str:
     return f"{re.sub(r'cuda:[0-9]+', 'cuda', about)}, {card}"
 
 
+def start_models(recipe: Recipe) -> dict[str, str]:
+    """Return the models of a recipe's policies, as ``shared_settings`` names them -> as the recipe does."""
+    models = sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)})
+    return {_from_here(model): model for model in models}
+
+
 def start_weights(recipe: Recipe) -> dict[str, str]:
-    """Return model -> digest of its weight files, for policies' models that are local, as ``shared_settings`` names
-    them."""
+    """Return model -> digest of its weight files, for policies' models that are here: not for one on a hub, nor for one
+    that is still to be pre-trained. Models are named as by ``shared_settings``."""
     found = {}
-    for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
-        if isinstance(folder := resolve(model), Path):
-            files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
-            if not files:
-                continue
-            found[_from_here(model)] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
+    for name, model in start_models(recipe).items():
+        if is_to_pretrain(model) or not isinstance(folder := resolve(model), Path):
+            continue
+        if files := sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]:
+            found[name] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
     return found
 
 

@@ -144,15 +144,16 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
     ours = cache(lambda: {one.id: one.found for one in judge(book.study, {processor(): here}, {})})
-    todo, lines = list[Job](), list[str]()
+    checked, todo, lines = list[tuple[Job, dict[str, Any]]](), list[Job](), list[str]()
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
             lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, ours(), arm, seed))
             continue
         job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
-        settings = _checked(book, job)
-        others = [one for made in done.values() for one in made.get(arm, {}).values()]
-        if why := _apart(job.recipe, settings, _partners(book, arm, seed, here), others):
+        checked.append((job, _checked(book, job)))
+    for job, settings in checked:  # after the checks of all, as this may pre-train
+        others = [one for made in done.values() for one in made.get(job.arm, {}).values()]
+        if why := _apart(job.recipe, settings, _partners(book, job.arm, job.recipe.seed, here), others):
             lines.append(f"{job.name} {why}")
             continue
         todo.append(job)
@@ -191,7 +192,7 @@ def _checked(book: Book, job: Job) -> dict[str, Any]:
 
 def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Sequence[Result]) -> str:
     """Return why a run made here and now would be no pair with its partners, or would not fit ``others``, the results
-    that its arm already has; empty if it would do both."""
+    that its arm already has; empty if it would do both. Pre-trains what a partner's weights are to be compared with."""
     here = _versions() if partners else {}
     if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
@@ -199,8 +200,9 @@ def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Resul
             f"would be no pair: its partners were made with {made}; "
             "install that, or delete their results to make all of them anew"
         )
-    weights = results.start_weights(recipe) if any(one.weights for one in partners) else {}
-    for model, digest in weights.items():
+    if results.start_models(recipe).keys() & {model for one in partners for model in one.weights}:
+        pretrain(recipe)
+    for model, digest in results.start_weights(recipe).items():
         if any(one.weights.get(model, digest) != digest for one in partners):
             return (
                 f"would be no pair: its partners began with other weights of {model}; "
