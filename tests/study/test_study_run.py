@@ -148,24 +148,44 @@ def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
 
 
 def test_what_was_never_run_is_taken_for_what_is_nearest(here):
-    """The same recipe, else the same task; of an untrained arm the evaluation alone; of another task nothing."""
+    """The same recipe, task or only models; of an untrained arm the evaluation alone; of other models nothing."""
     kept_by_hand(here)
     own = Path("toy.yaml").read_text()
     Path("alike.yaml").write_text(own.replace("batch_size: 8", "batch_size: 4"))
     Path("far.yaml").write_text("base: toy.yaml\ntask: sentiment\n")
-    arms = "arms: {start: {recipe: alike.yaml, untrained: true}, alike: {recipe: alike.yaml}, far: {recipe: far.yaml}, "
+    arms = (
+        "arms: {start: {recipe: alike.yaml, untrained: true}, alike: {recipe: alike.yaml}, far: {recipe: far.yaml}, "
+        "large: {recipe: toy.yaml, overrides: ['policies.*.model=coevolve-tiny']}, "
+    )
     text = Path("claims.yaml").read_text().replace("arms: {", arms)
     compared = "arm: toys, measure: held-out reward, than_measure: untrained reward"
     for than, said in {
         "others": "about 24.0 h",
         "alike": "about 24.0 h",
         "start": "about 12.3 h",  # 200 s of evaluation
-        "far": "at least 12.0 h",
+        "far": "about 24.0 h",
+        "large": "at least 12.0 h",  # hours of a tiny model say nothing of it
     }.items():
         Path("claims.yaml").write_text(text.replace(compared, f"arm: toys, than: {than}, measure: end reward"))
         book = read(Path("claims.yaml"))
         assert cost("T1", book, run.kept(book)["a far one"]) == said
         assert cost("T1", book, {}) == "–"
+
+
+def test_the_time_left_is_that_of_such_runs(here):
+    kept_by_hand(here)
+    text = (here / "claims.yaml").read_text()
+    large = "arms: {large: {recipe: toy.yaml, overrides: ['policies.*.model=coevolve-tiny']}, "
+    (here / "claims.yaml").write_text(text.replace("arms: {", large))
+    book = read(here / "claims.yaml")
+    done = run.one_per_seed(run.kept(book))
+
+    def left(*arms, done=done):
+        return run._Collect(book, [run.Job(arm, book.recipe(arm, 0, Path(arm))) for arm in arms], done).time_left()
+
+    assert left("toys", "others") == ", 4.0 h of one process by what such runs took"
+    assert left("toys", "large") == ", at least 2.0 h of one process by what such runs took"
+    assert left("large") == left("toys", done={}) == ""
 
 
 def test_a_result_of_other_settings_is_refused(here, capsys):

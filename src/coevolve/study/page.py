@@ -22,7 +22,7 @@ from coevolve.study.claims import Beyond, Book, Comparison
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
 from coevolve.study.results import Everywhere, Result, Results
-from coevolve.study.run import in_words
+from coevolve.study.run import in_words, seconds_of
 from coevolve.study.svg import svg
 from coevolve.study.verdicts import Found, Judged, judge
 
@@ -85,7 +85,7 @@ def cost(id: str, book: Book, kept: Results) -> str:
     """Return the time of one process for all seeds of a claim, from the seconds that its arms' runs took: ``about``
     where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none."""
     arms = book.arms_of(id)
-    each = {arm: _seconds(arm, book, kept) for arm in arms}
+    each = {arm: seconds_of(arm, book, kept) for arm in arms}
     known = [seconds for seconds in each.values() if seconds is not None]
     if not known:
         return "–"
@@ -93,19 +93,6 @@ def cost(id: str, book: Book, kept: Results) -> str:
     if len(known) < len(arms):
         return f"at least {said}"
     return said if all(arm in kept for arm in arms) else f"about {said}"
-
-
-def _seconds(arm: str, book: Book, kept: Results) -> float | None:
-    """Return the mean seconds of the arm's runs, else of runs with the same recipe, else of runs on the same task."""
-    arms = book.study.arms
-    nearest = [arm] if arm in kept else [other for other in kept if arms[other].recipe == arms[arm].recipe]
-    if not nearest:
-        task = book.recipe(arm, 0, Path()).task["name"]
-        nearest = [other for other in kept if book.recipe(other, 0, Path()).task["name"] == task]
-    runs = [run for other in nearest for run in kept[other].values()]
-    if not runs:
-        return None
-    return fmean(float(run.took["evaluation"]) if arms[arm].untrained else run.seconds for run in runs)
 
 
 def _follows(judged: Sequence[Judged], full: int) -> Section:

@@ -274,8 +274,9 @@ class _Collect:
         """Folder -> reason, of runs that were trained and could not be evaluated; they keep their checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
-        self._seconds = {arm: [one.seconds for one in seeds.values()] for arm, seeds in done.items()}
-        self._began, self._all = time.monotonic(), len(todo)
+        self._expected = {job.arm: seconds_of(job.arm, book, done) for job in todo}
+        self._took: dict[str, list[float]] = {}
+        self._all = len(todo)
 
     def __call__(self, ended: Mapping[Path, str | None]) -> None:
         for folder, why in ended.items():
@@ -287,18 +288,18 @@ class _Collect:
                     self.failed[folder] = one_line(error)
                     say(f"{job.name}: trained, and could not be evaluated: {self.failed[folder]}")
                     continue
-                self._seconds.setdefault(job.arm, []).append(seconds)
+                self._took.setdefault(job.arm, []).append(seconds)
                 del self.left[folder]
                 say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
 
     def time_left(self) -> str:
-        """Return the time left in words, as hours of one process; empty while no run's time is known."""
-        known = [second for seconds in self._seconds.values() for second in seconds]
-        if not known or not self.left:
+        """Return the time left in words, as hours of one process; empty while no such run's time is known."""
+        each = self._expected | {arm: fmean(seconds) for arm, seconds in self._took.items()}
+        known = [second for job in self.left.values() if (second := each[job.arm]) is not None]
+        if not known:
             return ""
-        each = {arm: fmean(seconds) for arm, seconds in self._seconds.items()}
-        left = sum(each.get(job.arm, fmean(known)) for job in self.left.values())
-        return f", {in_words(left)} of one process by what such runs took"
+        least = "at least " * (len(known) < len(self.left))
+        return f", {least}{in_words(sum(known))} of one process by what such runs took"
 
 
 def _collected(job: Job, arm: Arm, folder: Path) -> float:
@@ -336,6 +337,26 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> None:
 def _recipe_of(book: Book, premise: str) -> Recipe:
     found = book.study.premises[premise]
     return load_recipe(book.file.parent / found.recipe, found.overrides)
+
+
+def seconds_of(arm: str, book: Book, kept: Results) -> float | None:
+    """Return the mean seconds of the arm's runs, else of the most similar runs; None if there are no similar ones."""
+    runs = [run for other in ([arm] if arm in kept else _similar(arm, book, kept)) for run in kept[other].values()]
+    untrained = book.study.arms[arm].untrained
+    return fmean(float(run.took["evaluation"]) if untrained else run.seconds for run in runs) if runs else None
+
+
+def _similar(arm: str, book: Book, kept: Results) -> list[str]:
+    """Return the arms with the same models and the same recipe, else those on the same task, else on any task."""
+    arms, asked = book.study.arms, book.recipe(arm, 0, Path())
+    recipes = {other: book.recipe(other, 0, Path()) for other in kept}
+    models = results.start_models(asked).keys()
+    same = [other for other, recipe in recipes.items() if results.start_models(recipe).keys() == models]
+    return (
+        [other for other in same if arms[other].recipe == arms[arm].recipe]
+        or [other for other in same if recipes[other].task["name"] == asked.task["name"]]
+        or same
+    )
 
 
 def in_words(seconds: float) -> str:
