@@ -84,5 +84,7 @@ def test_a_processor_has_a_name(tmp_path, monkeypatch):
     told.write_text("cpu family\t: 6\nmodel\t\t: 207\nmodel name\t: A Processor\n")
     monkeypatch.setattr(environment, "_CPUINFO", told)
     assert environment.processor() == "A Processor, family 6, model 207"
+    told.write_text("processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n")
+    assert environment.processor().endswith(", implementer 0x41, part 0xd0c, variant 0x3")  # an ARM of Amazon's
     monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "none")
     assert environment.processor()

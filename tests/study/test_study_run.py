@@ -16,7 +16,7 @@ import yaml
 
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.schema import load_recipe, pretrain
 from coevolve.runs.environment import FILE, environment, processor
 from coevolve.study import results, run
 from coevolve.study.claims import read
@@ -430,23 +430,44 @@ sources: [{name: opinions}]
 """
 
 
-def test_weights_that_partners_began_with_are_pretrained_to_be_compared(here, micro_model):
-    """On another machine or day the partners' results are here and the model is not."""
+def test_what_is_still_to_be_pretrained_has_no_start_weights(here, micro_model):
+    """On another machine or day the partners' results are here and the model is not; its run will pre-train it."""
     (here / "small.yaml").write_text(PRETRAINING)
     (here / "toy.yaml").write_text((here / "toy.yaml").read_text().replace(f"{micro_model}", "small.yaml"))
-    book = compared(here)
+    assert results.start_weights(load_recipe(here / "toy.yaml")) == {}
     machine = results.Machine(processor=processor(), compute=(), threads=1)
-    kept_by_hand(here, machine=machine, versions=run._versions(), weights={"small.yaml": "other"})
+    kept_by_hand(here, machine=machine, versions=run._versions(), weights={"small.yaml": "theirs"})
+    book = compared(here)
+    todo, lines = run._jobs(book, ["T1"], [0], run.kept(book))
+    assert [job.name for job in todo] == ["others, seed 0"] and lines == []
+    pretrain(todo[0].recipe)
     todo, (line,) = run._jobs(book, ["T1"], [0], run.kept(book))
     assert todo == [] and line.startswith("others, seed 0 would be no pair: its partners began with other weights of")
-    assert (here / "runs" / "small-0" / "model").is_dir()
 
 
-def test_what_is_still_to_be_pretrained_has_no_start_weights(here):
-    """A premise that was measured elsewhere is read all the same, and a list of the claims pre-trains nothing."""
+def test_a_model_that_pays_is_among_the_start_weights(here):
+    """Or the two runs of a pair might be paid by different ones."""
     (here / "small.yaml").write_text(PRETRAINING)
-    assert results.start_weights(load_recipe(here / "toy.yaml", ["policies.*.model=small.yaml"])) == {}
-    assert not (here / "runs").exists()
+    recipe = load_recipe(here / "toy.yaml")
+    recipe = recipe.model_copy(update={"task": {**recipe.task, "reward_model": "small.yaml"}})
+    before = results.start_weights(recipe)
+    pretrain(recipe)
+    assert results.start_weights(recipe).keys() - before.keys() == {"small.yaml"}
+    kept_by_hand(here)
+    one = run.one_per_seed(run.kept(read(here / "claims.yaml")))["toys"][0]
+    other = one.model_copy(update={"weights": {"small.yaml": "a"}})
+    assert results.differences(one, other) == []  # which the one did not record
+    assert results.differences(other, other.model_copy(update={"weights": {"small.yaml": "b"}})) == [
+        "weights.small.yaml"
+    ]
+
+
+def test_a_study_asked_from_another_folder_says_so(here):
+    """Its results name files from where they were made; nobody need delete them."""
+    file = kept_by_hand(here)
+    file.write_text(file.read_text().replace(str(toy.__file__), "elsewhere/toy.py"))
+    with pytest.raises(ValueError, match=r"0\.json was made in another folder: .* start the command there"):
+        run.kept(read(here / "claims.yaml"))
 
 
 def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
@@ -485,6 +506,21 @@ def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
     said = "".join(capsys.readouterr())
     assert said.count("toys, seed 1: kept; 1 of 2 left") == 1
     assert said.count("toys, seed 0: trained, and could not be evaluated: out of memory, as it says") == 1
+
+
+def test_what_a_killed_evaluation_left_is_removed(here, monkeypatch):
+    """It links the whole checkpoint, and nobody would come by again once the result is there."""
+    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
+    left = job.recipe.output_dir / ".reading-x.tmp"
+    left.mkdir(parents=True)
+
+    def fails(*given, **more):
+        raise ValueError("no checkpoint")
+
+    monkeypatch.setattr("coevolve.runs.evaluated.measure_run", fails)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        run._collected(job, read(here / "claims.yaml").study.arms["toys"], here / "results")
+    assert not left.exists()
 
 
 def test_runs_that_fail_are_told_and_the_command_fails(here, monkeypatch, capsys):
@@ -681,17 +717,47 @@ def test_what_a_premise_needs_is_pretrained_before_it_is_measured(here, monkeypa
     assert done == [("pretrained", load_recipe("toy.yaml").task), "weights read", "measured"]
 
 
-def test_a_premise_of_other_start_weights_is_refused(here, monkeypatch):
+def test_a_premise_of_other_start_weights_is_told_where_its_claim_is_run(here, monkeypatch, capsys):
+    """A list or a page says what was measured, on whatever machine."""
     with_a_premise(here)
     monkeypatch.setattr("coevolve.diagnose.premise.premise", lambda recipe: {"slope": 1.0, "gain": 0.5})
     book = read(here / "claims.yaml")
-    run._measure_premises(book, ["T1"])
-    assert run.premises(book)["reads"]["slope"] == 1.0
-    monkeypatch.setattr(results, "start_weights", lambda recipe: dict.fromkeys(run_weights, "another"))
+    assert run._measure_premises(book, ["T1"]) == []
     run_weights = json.loads((here / "results" / "premises" / "reads.json").read_text())["weights"]
     assert run_weights
-    with pytest.raises(ValueError, match=r"reads\.json was measured of other start weights than reads has now; delete"):
-        run.premises(book)
+    monkeypatch.setattr(results, "start_weights", lambda recipe: dict.fromkeys(run_weights, "another"))
+    assert run.premises(book)["reads"]["slope"] == 1.0
+    assert run._measure_premises(book, ["T1"]) == ["premise reads"]
+    assert "reads.json is of other start weights than are here; bring those back" in capsys.readouterr().out
+
+
+def test_a_premise_that_cannot_be_measured_stops_no_run(here, monkeypatch, capsys):
+    with_a_premise(here)
+
+    def fails(recipe):
+        raise ValueError("its data is not here")
+
+    monkeypatch.setattr("coevolve.diagnose.premise.premise", fails)
+    monkeypatch.setattr(run, "_train", lambda *given: {})
+    assert cli.main(words("T1")) == 1
+    said = capsys.readouterr()
+    assert "failed: premise reads: its data is not here" in said.out and "1 run to make" in said.out
+    assert "error: premise reads failed; the same command tries them again" in said.err
+    assert (here / "page.md").is_file()
+
+
+def test_a_run_begun_with_other_defaults_is_not_gone_on_with(here):
+    book = read(here / "claims.yaml")
+    job = run.Job("toys", book.recipe("toys", 0, run.RUNS / "toys-0"))
+    now = run._checked(book, job)
+    folder = job.recipe.output_dir
+    folder.mkdir(parents=True)
+    for settings in (now, {**now, "algorithm": {**now["algorithm"], "eta": 3.0}}):
+        (folder / FILE).write_text(json.dumps({"step": 0, **environment(), "settings": settings}))
+        if settings is now:
+            results.check_starts(folder, now)
+    with pytest.raises(ValueError, match=r"toys-0 was begun with other defaults: algorithm\.eta is 3\.0 there"):
+        results.check_starts(folder, now)
 
 
 def test_a_run_by_other_code_is_not_gone_on_with_to_see_what_todays_gives(here, monkeypatch):

@@ -97,10 +97,11 @@ def processor() -> str:
     """Return the processor's name, with the numbers that tell apart generations of the same name."""
     if _CPUINFO.is_file():
         text = _CPUINFO.read_text("utf-8", "replace")
-        lines = [re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
-        if all(lines):
-            name, family, model = (line[1].strip() for line in lines if line)
-            return f"{name}, family {family}, model {model}"
+        found = {key.strip(): value.strip() for key, value in re.findall(r"^([^:\n]+):(.+)$", text, re.MULTILINE)}
+        for name, *numbers in (("model name", "cpu family", "model"), ("CPU implementer", "CPU part", "CPU variant")):
+            if all(key in found for key in (name, *numbers)):  # ARM's have no name
+                first = found[name] if name == "model name" else f"{platform.machine()}, implementer {found[name]}"
+                return ", ".join([first, *(f"{key.split()[-1]} {found[key]}" for key in numbers)])
     return platform.processor() or platform.machine()
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_v
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
-from coevolve.models.names import is_to_pretrain, resolve
+from coevolve.models.names import is_recipe, is_to_pretrain, resolve
 from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
@@ -207,14 +207,16 @@ def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mappin
     )
 
 
-def check_starts(folder: Path) -> None:
-    """Raise ValueError if any start of a run was on another kind of processor, or with other library versions, than
-    this one: it must not be resumed or evaluated here."""
+def check_starts(folder: Path, defaults: Mapping[str, Any]) -> None:
+    """Raise ValueError if any start of a run was on another kind of processor, or with other library versions or other
+    settings of algorithm and play than these, now's: it must not be resumed or evaluated here."""
     here = environment()
     keys = ("processor", *(name for name in versions_in(here) if name != _OURS))
     for one in lasting(starts(folder)):
         if differ := differing(one, here, keys):
             raise ValueError(f"{folder} was begun where numbers round otherwise: {differ}")
+        if one.get("settings") and (key := first_difference(one["settings"], defaults)):
+            raise ValueError(f"{folder} was begun with other defaults: {key}")
 
 
 def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
@@ -237,10 +239,12 @@ def start_models(recipe: Recipe) -> dict[str, str]:
 
 
 def start_weights(recipe: Recipe) -> dict[str, str]:
-    """Return model -> digest of its weight files, for policies' models that are here: not for one on a hub, nor for one
-    that is still to be pre-trained. Models are named as by ``shared_settings``."""
+    """Return model -> digest of its weight files, for models of the policies and pre-trained ones of the task (of its
+    rewards) that are here: not for one on a hub, nor for one that is still to be pre-trained. Models are named as by
+    ``shared_settings``."""
     found = {}
-    for name, model in start_models(recipe).items():
+    of_task = [value for value in recipe.task.values() if isinstance(value, str) and is_recipe(value)]
+    for name, model in (start_models(recipe) | {_from_here(model): model for model in of_task}).items():
         if is_to_pretrain(model) or not isinstance(folder := resolve(model), Path):
             continue
         if files := sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]:
@@ -282,6 +286,10 @@ def load(file: Path, folder: Path, now: Settings) -> Result:
         made = f"{found.arm}, seed {found.seed}, on {found.machine.processor}"
         raise ValueError(f"{file} is of {made}; move it to {there}")
     if key := differs(found.settings, now):
+        if not differs(_by_name(found.settings), _by_name(now)):
+            raise ValueError(
+                f"{file} was made in another folder: {key}; start the command there (in a clone's root), or delete it"
+            )
         raise ValueError(f"{file} was made by other settings than {found.arm} has now: {key}; delete it to run it anew")
     return found
 
@@ -314,10 +322,14 @@ def other_weights(found: Sequence[Result]) -> str:
 
 def differences(one: Result, other: Result) -> list[str]:
     """Return the dotted keys in which two results of the same arm and seed differ, apart from times, the commit, and
-    defaults and weights if only one of the results records them."""
-    known = {key for key in ("defaults", "weights") if getattr(one, key) and getattr(other, key)}
-    left_out = {"took", "commit", "defaults", "weights"} - known
-    first, second = (_flat(result.model_dump(mode="json", exclude=left_out)) for result in (one, other))
+    defaults and a model's weights if only one of the results records them."""
+    left_out = {"took", "commit", "weights"} | ({"defaults"} if not (one.defaults and other.defaults) else set())
+    common = one.weights.keys() & other.weights.keys()
+    first, second = (
+        _flat(result.model_dump(mode="json", exclude=left_out))
+        | {f"weights.{model}": result.weights[model] for model in sorted(common)}
+        for result in (one, other)
+    )
     return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]
 
 
@@ -377,6 +389,15 @@ def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         if was.get(key) != now.get(key):
             return f"{key} is {was.get(key, 'left out')!r} there and {now.get(key, 'left out')!r} here"
     return ""
+
+
+def _by_name(tree: Any) -> Any:
+    """Return the settings with every path cut down to its file's name."""
+    if isinstance(tree, Mapping):
+        return {key: _by_name(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_by_name(value) for value in tree]
+    return os.path.basename(tree) if isinstance(tree, str) else tree
 
 
 def _order(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from coevolve import faults
 from coevolve.console import WIDE, console, say
 from coevolve.faults import one_line
 from coevolve.files import read_json
-from coevolve.recipe.schema import Recipe, check, load_recipe, pretrain
-from coevolve.report.wording import many
+from coevolve.recipe.schema import Parts, Recipe, check, load_recipe, pretrain
+from coevolve.report.wording import and_list, many
 from coevolve.runs.durable import make_folder, remove, write_text
 from coevolve.runs.environment import environment, processor, starts
 from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.identity import component_settings
-from coevolve.runs.lock import alone
+from coevolve.runs.lock import alone, sweep_up
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
 from coevolve.study.results import Everywhere, Result, Results, one_per_seed
@@ -76,43 +76,44 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
     """Load the measured premises, by name. Raises ValueError for one that was measured with another recipe."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in book.study.premises:
-        file = book.results / _PREMISES / f"{name}.json"
+        file = _premise_file(book, name)
         if file.is_file():
             found[name] = read_json(file)
-            recipe, before = _recipe_of(book, name), found[name].get("weights", {})
-            if results.differs(found[name]["recipe"], results.shared_settings(recipe)):
+            if results.differs(found[name]["recipe"], results.shared_settings(_recipe_of(book, name))):
                 raise ValueError(f"{file} was measured of another recipe than {name} has now; delete it")
-            now = results.start_weights(recipe) if before else {}
-            if any(now.get(model, digest) != digest for model, digest in before.items()):
-                raise ValueError(f"{file} was measured of other start weights than {name} has now; delete it")
     return found
 
 
 def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int | None = None) -> None:
     """Make the runs that these claims need at these seeds and that have no result. Prints progress with the time left.
 
-    Raises ValueError, before anything starts, for an invalid recipe; at the end ChildProcessError if runs failed.
+    Raises ValueError, before anything starts, for an invalid recipe; at the end ChildProcessError if anything failed.
     """
-    done = kept(book)
-    todo, lines = _jobs(book, claims, seeds, done)
-    for line in lines:
-        say(line)
     with alone(RUNS) as lock:
-        _measure_premises(book, claims)
-        if not todo:
-            say("nothing to run")
-            return
-        collect = _Collect(book, todo, one_per_seed(done, first=processor()))
-        say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
-        try:
-            failed = _train(todo, jobs, lock, collect)
-        except KeyboardInterrupt as stop:
-            said = f"stopped with {many(len(collect.left), 'run')} left; the same command goes on"
-            raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
+        done = kept(book)
+        todo, lines = _jobs(book, claims, seeds, done)
+        for line in lines:
+            say(line)
+        unmeasured = _measure_premises(book, claims)
+        failed = _make(book, todo, jobs, lock, one_per_seed(done, first=processor()))
     for place, why in failed.items():
         say(f"failed: {place}: {why}")
-    if failed:
-        raise ChildProcessError(f"{len(failed)} of {len(todo)} runs failed; the same command tries them again")
+    if both := unmeasured + [f"{len(failed)} of {len(todo)} runs"] * bool(failed):
+        raise ChildProcessError(f"{and_list(both)} failed; the same command tries them again")
+
+
+def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
+    """Make the runs; returns log file or folder -> reason, of those that failed."""
+    if not todo:
+        say("nothing to run")
+        return {}
+    collect = _Collect(book, todo, done)
+    say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
+    try:
+        return _train(todo, jobs, lock, collect)
+    except KeyboardInterrupt as stop:
+        said = f"stopped with {many(len(collect.left), 'run')} left; the same command goes on"
+        raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
 
 
 def again(book: Book, arm: str, seed: int) -> list[str]:
@@ -144,16 +145,15 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
     ours = cache(lambda: {one.id: one.found for one in judge(book.study, {processor(): here}, {})})
-    checked, todo, lines = list[tuple[Job, dict[str, Any]]](), list[Job](), list[str]()
+    todo, lines = list[Job](), list[str]()
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
             lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, ours(), arm, seed))
             continue
         job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
-        checked.append((job, _checked(book, job)))
-    for job, settings in checked:  # after the checks of all, as this may pre-train
-        others = [one for made in done.values() for one in made.get(job.arm, {}).values()]
-        if why := _apart(job.recipe, settings, _partners(book, job.arm, job.recipe.seed, here), others):
+        settings = _checked(book, job)
+        others = [one for made in done.values() for one in made.get(arm, {}).values()]
+        if why := _apart(job.recipe, settings, _partners(book, arm, seed, here), others):
             lines.append(f"{job.name} {why}")
             continue
         todo.append(job)
@@ -186,13 +186,18 @@ def _checked(book: Book, job: Job) -> dict[str, Any]:
         check(job.recipe.model_copy(update={"play": job.recipe.play if play is None else {"name": play}}))
     except ValueError as error:
         raise ValueError(f"{book.file}: arms.{job.arm}.evaluated_by: {error}") from error
+    return _settings(made)
+
+
+def _settings(made: Parts) -> dict[str, Any]:
+    """Return the settings of algorithm and play, with their defaults, as every start of a run records them."""
     found: dict[str, Any] = plain(component_settings(algorithm=made.algorithm, play=made.play()))
     return found
 
 
 def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Sequence[Result]) -> str:
     """Return why a run made here and now would be no pair with its partners, or would not fit ``others``, the results
-    that its arm already has; empty if it would do both. Pre-trains what a partner's weights are to be compared with."""
+    that its arm already has; empty if it would do both."""
     here = _versions() if partners else {}
     if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
@@ -200,8 +205,6 @@ def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Resul
             f"would be no pair: its partners were made with {made}; "
             "install that, or delete their results to make all of them anew"
         )
-    if results.start_models(recipe).keys() & {model for one in partners for model in one.weights}:
-        pretrain(recipe)
     for model, digest in results.start_weights(recipe).items():
         if any(one.weights.get(model, digest) != digest for one in partners):
             return (
@@ -249,13 +252,13 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
     """Return the recipes of the runs that have not reached their last step. Raises ValueError for a folder with a run
-    of other settings, or with one begun where numbers round otherwise."""
+    of other settings or defaults, or with one begun where numbers round otherwise."""
     found = list[Recipe]()
     for job in todo:
         folder = job.recipe.output_dir
         try:
             if RunDir(folder).checkpoints():
-                results.check_starts(folder)
+                results.check_starts(folder, _settings(check(job.recipe)))
                 found += unfinished([job.recipe])
             else:  # begins at step 0, over metrics that are left: a run is made anew by deleting its result
                 newest_step(job.recipe)
@@ -274,7 +277,7 @@ class _Collect:
         """Folder -> reason, of runs that were trained and could not be evaluated; they keep their checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
-        self._expected = {job.arm: seconds_of(job.arm, book, done) for job in todo}
+        self._expected = {arm: seconds_of(arm, book, done) for arm in dict.fromkeys(job.arm for job in todo)}
         self._took: dict[str, list[float]] = {}
         self._all = len(todo)
 
@@ -307,6 +310,7 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
     from coevolve.runs.evaluated import measure_run  # imports torch, which is not needed to report a faulty claims file
 
     began = time.perf_counter()
+    sweep_up(job.recipe.output_dir)  # what an evaluation that was killed had linked
     how = arm.evaluated
     seed = job.recipe.seed if how.seed is None else how.seed
     found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
@@ -317,21 +321,41 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
     return result.seconds
 
 
-def _measure_premises(book: Book, claims: Sequence[str]) -> None:
-    """Measure the premises of these claims on their start policies, where that has not been done."""
-    done = premises(book)
+def _measure_premises(book: Book, claims: Sequence[str]) -> list[str]:
+    """Measure the premises of these claims on their start policies, where that has not been done; returns those for
+    which it failed, which stops nothing else."""
+    done, failed = premises(book), list[str]()
     for name in dict.fromkeys(name for id in claims for name in book.study.claims[id].premise):
-        if name in done:
-            continue
-        from coevolve.diagnose.premise import premise
+        try:
+            _check_weights(book, name, done[name]) if name in done else _measure(book, name)
+        except (ValueError, OSError, RuntimeError) as error:
+            failed.append(f"premise {name}")
+            say(f"failed: {failed[-1]}: {one_line(error)}")
+    return failed
 
-        recipe = _recipe_of(book, name)
-        pretrain(recipe)
-        say(f"premise {name}: the start policies play")
-        about = {"recipe": results.shared_settings(recipe), "weights": results.start_weights(recipe)}
-        found = {**about, "processor": processor(), **plain(premise(recipe))}
-        make_folder(book.results / _PREMISES)
-        write_text(book.results / _PREMISES / f"{name}.json", json.dumps(found, indent=1) + "\n")
+
+def _measure(book: Book, name: str) -> None:
+    from coevolve.diagnose.premise import premise
+
+    recipe = _recipe_of(book, name)
+    pretrain(recipe)
+    say(f"premise {name}: the start policies play")
+    about = {"recipe": results.shared_settings(recipe), "weights": results.start_weights(recipe)}
+    found = {**about, "processor": processor(), **plain(premise(recipe))}
+    make_folder(book.results / _PREMISES)
+    write_text(_premise_file(book, name), json.dumps(found, indent=1) + "\n")
+
+
+def _check_weights(book: Book, name: str, measured: Mapping[str, Any]) -> None:
+    """Raise ValueError if a premise was measured of other start weights than are here."""
+    before, now = measured.get("weights", {}), results.start_weights(_recipe_of(book, name))
+    if any(now.get(model, digest) != digest for model, digest in before.items()):
+        file = _premise_file(book, name)
+        raise ValueError(f"{file} is of other start weights than are here; bring those back, or delete it")
+
+
+def _premise_file(book: Book, name: str) -> Path:
+    return book.results / _PREMISES / f"{name}.json"
 
 
 def _recipe_of(book: Book, premise: str) -> Recipe:
