@@ -41,7 +41,7 @@ claims:
     paper: none
     says: Not here.
     number: none
-    elsewhere: {{why: It waits., recipe: toy.yaml, command: coevolve train toy.yaml}}
+    elsewhere: {{why: It waits., recipe: toy.yaml, command: coevolve train toy.yaml, cost: a week}}
 """  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
     assert cli.main(words("--list")) == 0
     said = capsys.readouterr().out
     assert "12.0 h" in said  # six seeds of two hours
-    assert "not here" in said
+    assert "not here" in said and "a week" in said
 
 
 def test_what_was_never_run_is_taken_for_what_is_nearest(here):
@@ -611,6 +611,7 @@ def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, m
         text.replace("toys: {recipe: toy.yaml}", f"toys: {{recipe: toy.yaml, samples: 3, evaluated_by: rounds{said}}}")
     )
     book = read(here / "claims.yaml")
+    run.RUNS.mkdir(parents=True)
     with pytest.raises(ValueError, match="enough"):
         run._collected(run.Job("toys", book.recipe("toys", 2, run.RUNS)), book.study.arms["toys"], here)
     assert asked == {"samples": 3, "play": "rounds", "seed": seed}
@@ -664,7 +665,7 @@ def test_the_verdicts_of_the_claims_asked_for_are_printed_also_where_nothing_is_
     assert "nothing to run" in said
     assert cli.main(words("--list", "T2")) == 0
     table = capsys.readouterr().out
-    assert re.search(r"T2 +not here +– +not run here +Not here\.", table)
+    assert re.search(r"T2 +not here +a week +not run here +Not here\.", table)
     assert said.endswith(table)
     assert "T1" not in table
     kept_by_hand(here)

@@ -165,11 +165,12 @@ class Figure(_Strict):
 
 
 class Elsewhere(_Strict):
-    """The reason why a claim is not decided here, and the recipe and command that would decide it."""
+    """The reason why a claim is not decided here, the recipe and command that would decide it, and what that costs."""
 
     why: str
     recipe: str
     command: str
+    cost: str
 
 
 class Claim(_Strict):
@@ -199,11 +200,13 @@ class Claim(_Strict):
 
 class Beyond(_Strict):
     """The claims that arms of this library beat the papers. claims: their ids. rules: paper -> the arms that are
-    trained by the paper's own rule. left_out: the id of a claim that is not asked this -> why."""
+    trained by the paper's own rule. left_out: the id of a claim that is not asked this -> why. note: what a reader has
+    to know of these arms."""
 
     claims: list[str]
     rules: dict[str, list[str]]
     left_out: dict[str, str] = {}
+    note: str = ""
 
 
 class Study(_Strict):

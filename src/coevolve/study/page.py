@@ -84,6 +84,8 @@ def _progress(found: Sequence[Found], full: int) -> str:
 def cost(id: str, book: Book, kept: Results) -> str:
     """Return the time of one process for all seeds of a claim, from the seconds that its arms' runs took: ``about``
     where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none."""
+    if (other := book.study.claims[id].elsewhere) is not None:
+        return other.cost
     arms = book.arms_of(id)
     each = {arm: seconds_of(arm, book, kept) for arm in arms}
     known = [seconds for seconds in each.values() if seconds is not None]
@@ -154,6 +156,7 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
         f"intervals beyond zero? Against {'; against '.join(stand)}. These intervals are one by one; verdicts, which "
         "are corrected for all comparisons, ask for more."
     )
+    sentence += f" {beyond.note}" * bool(beyond.note)
     for one in judged:
         if why := beyond.left_out.get(one.id):
             sentence += f" {_link(one)} is left out: {why}."
