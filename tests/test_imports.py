@@ -9,6 +9,9 @@ ROOT = Path(coevolve.__file__).parent
 FORBIDDEN = {"engines": {"learners", "report"}, "learners": {"engines", "report"}, "tasks": {"pretrain"}}
 """folder -> folders that nothing in it imports."""
 LOOP = ("play", "rollout", "cast", "collate", "trainer", "measure", "evaluate")
+IN_LOOP = {f"coevolve.{part}" for part in LOOP}
+FAR = ("server", "started", "routes", "routed", "sharded", "shard", "processes")
+"""Modules of engines and learners that are not in this process."""
 
 
 def graph():
@@ -54,6 +57,15 @@ def test_rooms_know_only_whom_they_may():
     wrong = [(a, b) for a in imports for b in imports[a] if folder(b) in FORBIDDEN.get(folder(a), ())]
     loop = [(a, b) for a in (f"coevolve.{part}" for part in LOOP) for b in imports[a] if folder(b) == "report"]
     assert wrong + loop == []
+
+
+def test_no_engine_or_learner_is_known_by_name():
+    """But to the registries of recipes and to the local ones, with which a trainer begins."""
+    imports = graph()
+    who = [a for a in imports if folder(a) in ("plays", "algorithms", "tasks", "maths", "rewards") or a in IN_LOOP]
+    far = {b for b in imports if folder(b) in ("engines", "learners") and b.rpartition(".")[2] in FAR}
+    assert len(far) == len(FAR)
+    assert [(a, b) for a in who for b in imports[a] & far] == []
 
 
 def test_no_room_is_a_house():

@@ -489,6 +489,10 @@ def test_each_policy_is_sampled_by_its_own_engine(served: Serve, fake: FakeServe
     assert {name.split("@")[0] for name in fake.adapters} == {"bob"}
     assert trainer.computing()["engine"] == f"LocalEngine for the others; vLLM 0.0-fake at {fake.url} for bob"
     trainer.close()
+    everybody = RoutedEngine(dict.fromkeys(policies, served()), LocalEngine())
+    trainer = toy(micro_model, policies=policies, engine=everybody, workers=False)
+    assert trainer.computing()["engine"] == f"vLLM 0.0-fake at {fake.url} for ann, bob"
+    trainer.close()
     assert fake.adapters == {}
 
 

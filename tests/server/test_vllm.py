@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,12 +15,14 @@ import torch
 from policy_cases import make_says, ragged
 from server_cases import MODEL, check_steps, training
 
+from coevolve import cli
 from coevolve.engines import server
 from coevolve.engines.server import ServerEngine
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.spec import PolicySpec
+from coevolve.runs.folder import read_lines
 from coevolve.types import Sampling
 from gloo import Gloo
 
@@ -169,3 +172,52 @@ def test_whole_weights_with_a_tied_head_are_stopped_by_the_gate(transfer: Any, m
         print(told.value)
     finally:
         trainer.close()
+
+
+RECIPE = """
+task: sentiment
+play: chain
+roles: {pioneer: ann}
+cast: fixed
+policies: {ann: {learning_rate: 1.0e-3}}
+algorithm: {name: ppo, eta: 0.1}
+sampling: {max_new_tokens: 12}
+batch_size: 8
+workers: false
+"""
+
+
+def trained(folder: Path, model: str, *more: str) -> list[dict[str, Any]]:
+    """The metrics of one agent that ``coevolve train`` trains."""
+    folder.mkdir(exist_ok=True)
+    (folder / "one.yaml").write_text(RECIPE)
+    words = [f"policies.ann.model={model}", f"output_dir={folder / 'run'}", *more]
+    assert cli.main(["train", str(folder / "one.yaml"), *words]) == 0
+    return list(read_lines(folder / "run" / "metrics.jsonl"))
+
+
+def served() -> str:
+    return f"policies.ann.engine={json.dumps({'name': 'vllm', 'start': SMALL})}"
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_ranks_that_ray_places_learn_what_a_server_samples(weights: str, untied: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="placing ranks needs the package ray (coevolve[cluster])")
+    ranks = "learner={name: fsdp, ranks: 2, cluster: ray, deadline: 600}"
+    found = trained(tmp_path, untied, served(), ranks, f"policies.ann.weights={weights}", "steps=3")
+    for line in found:
+        print({key: line[key] for key in ("agents/ann/drift", "agents/ann/grad_norm", "time/publish", "time/step")})
+        assert line["agents/ann/drift"] < 1e-5 and line["agents/ann/grad_norm"] > 0
+    assert len(found) == 3
+
+
+def test_where_little_is_left_to_chance_the_first_step_is_that_of_the_local_engine(untied: str, tmp_path: Path) -> None:
+    """Turns that are drawn are others: a server has random numbers of its own. vLLM draws at .01 and above."""
+    said = []
+    for folder, more in ((tmp_path / "local", []), (tmp_path / "server", [served()])):
+        trained(folder, untied, *more, "sampling.temperature=0.01", "steps=1")
+        said.append([(turn["text"], turn["reward"]) for one in read_lines(folder / "run" / "episodes.jsonl")
+                     for turn in one["turns"]])  # fmt: skip
+    same = sum(one == other for one, other in zip(*said, strict=True))
+    print(f"{same} of {len(said[0])} turns and rewards of the first step are the same")
+    assert same >= 6

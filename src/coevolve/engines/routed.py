@@ -38,9 +38,10 @@ class RoutedEngine:
 
     @property
     def about(self) -> str:
-        """One line for logs: each engine, and the policies it samples."""
+        """One line for logs: each engine, and the policies it samples; without the others' if there are no others."""
         named = {id(one): [name for name in self.own if self.own[name] is one] for one in self.all}
-        return "; ".join(f"{_about(one)} for {', '.join(named[id(one)]) or 'the others'}" for one in self.all)
+        used = [one for one in self.all if one in self.in_use] or self.all  # before a publish it is not known
+        return "; ".join(f"{_about(one)} for {', '.join(named[id(one)]) or 'the others'}" for one in used)
 
     def publish(self, news: Sequence[Published]) -> None:
         """Publish to each engine the policies that it samples; engines without any are not called."""
