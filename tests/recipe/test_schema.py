@@ -69,6 +69,7 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("rank=4", "; rank is a setting of a policy's lora: policies.*.lora.rank for all, policies.NAME.lora.rank for"),
         ("max_new_tokens=4", "; max_new_tokens is a setting of sampling: sampling.max_new_tokens; known"),
         ("beta=1", "; beta is a setting of an algorithm: algorithm.beta; known"),
+        ("cluster=ray://head:10001", "; cluster is a setting of a learner: learner.cluster; known"),
         ("policies.ann.steps=3", "; steps is a setting of the recipe: steps, with nothing before it; known"),
         ("resume=true", "; resume is a setting of the command: --resume; known"),
         ("num_train_epochs=1", "; TRL's num_train_epochs is steps (an epoch is problems / batch_size of them); known"),

@@ -288,6 +288,7 @@ def _places(siblings: Mapping[str, Callable[..., Any]] | None = None) -> dict[st
     siblings: the components of the kind that was given it, of which another one may have it.
     """
     several: dict[str, Iterable[str]] = {
+        "a learner: learner.{0}": _settings(LEARNERS),
         "a policy's lora: policies.*.lora.{0} for all, policies.NAME.lora.{0} for one": LoraSpec.__dataclass_fields__,
         "an algorithm: algorithm.{0}": _settings(ALGORITHMS),
         "sampling: sampling.{0}": Sampling.__dataclass_fields__,
