@@ -466,7 +466,9 @@ def test_a_study_asked_from_another_folder_says_so(here):
     """Its results name files from where they were made; nobody need delete them."""
     file = kept_by_hand(here)
     file.write_text(file.read_text().replace(str(toy.__file__), "elsewhere/toy.py"))
-    with pytest.raises(ValueError, match=r"0\.json was made in another folder: .* start the command there"):
+    with pytest.raises(
+        ValueError, match=r"0\.json was made in another folder, or of another file: .* start the command there"
+    ):
         run.kept(read(here / "claims.yaml"))
 
 

@@ -75,9 +75,10 @@ _OURS = "coevolve"
 
 class Result(BaseModel):
     """The result of a finished run, one arm and seed. recipe: its settings that are not defaults. defaults: all
-    settings of algorithm and play, those that the recipe leaves out too; weights: model -> digest of its policies'
-    start weights; both are unknown for results made up to 26 November 2026. rows: of the evaluation, sampled decoding
-    only. took: seconds of training and evaluation, and when it finished: all that differs if the run is repeated."""
+    settings of algorithm and play, those that the recipe leaves out too; weights: model -> digest of the start weights
+    of its policies and of a pre-trained model that pays; both are unknown for results made up to 26 November 2026 (of
+    what pays, 28 November). rows: of the evaluation, sampled decoding only. took: seconds of training and
+    evaluation, and when it finished: all that differs if the run is repeated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -287,9 +288,8 @@ def load(file: Path, folder: Path, now: Settings) -> Result:
         raise ValueError(f"{file} is of {made}; move it to {there}")
     if key := differs(found.settings, now):
         if not differs(_by_name(found.settings), _by_name(now)):
-            raise ValueError(
-                f"{file} was made in another folder: {key}; start the command there (in a clone's root), or delete it"
-            )
+            do = "start the command there (in a clone's root), or delete it"
+            raise ValueError(f"{file} was made in another folder, or of another file: {key}; {do}")
         raise ValueError(f"{file} was made by other settings than {found.arm} has now: {key}; delete it to run it anew")
     return found
 

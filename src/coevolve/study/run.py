@@ -21,6 +21,7 @@ from coevolve import faults
 from coevolve.console import WIDE, console, say
 from coevolve.faults import one_line
 from coevolve.files import read_json
+from coevolve.models.names import is_recipe
 from coevolve.recipe.schema import Parts, Recipe, check, load_recipe, pretrain
 from coevolve.report.wording import and_list, many
 from coevolve.runs.durable import make_folder, remove, write_text
@@ -349,7 +350,9 @@ def _measure(book: Book, name: str) -> None:
 def _check_weights(book: Book, name: str, measured: Mapping[str, Any]) -> None:
     """Raise ValueError if a premise was measured of other start weights than are here."""
     before, now = measured.get("weights", {}), results.start_weights(_recipe_of(book, name))
-    if any(now.get(model, digest) != digest for model, digest in before.items()):
+    here = measured.get("processor") == processor()  # another one pre-trains other weights
+    known = {model: digest for model, digest in before.items() if here or not is_recipe(model)}
+    if any(now.get(model, digest) != digest for model, digest in known.items()):
         file = _premise_file(book, name)
         raise ValueError(f"{file} is of other start weights than are here; bring those back, or delete it")
 
