@@ -328,7 +328,10 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> list[str]:
     done, failed = premises(book), list[str]()
     for name in dict.fromkeys(name for id in claims for name in book.study.claims[id].premise):
         try:
-            _check_weights(book, name, done[name]) if name in done else _measure(book, name)
+            if name in done:
+                _check_weights(book, name, done[name])
+            else:
+                _measure(book, name)
         except (ValueError, OSError, RuntimeError) as error:
             failed.append(f"premise {name}")
             say(f"failed: {failed[-1]}: {one_line(error)}")
