@@ -65,7 +65,11 @@ def study(**changes):
     tree = yaml.safe_load(STUDY)
     claim = tree["claims"]["K1"]
     for key, value in changes.items():
-        place = claim if key in ("premise", "needs_premise", "elsewhere", "comparisons") else claim["comparisons"][0]
+        place = (
+            claim
+            if key in ("premise", "needs_premise", "elsewhere", "comparisons", "since")
+            else claim["comparisons"][0]
+        )
         place[key] = value
     return validate(Study, tree, "a study")
 

@@ -264,6 +264,44 @@ def test_a_pair_that_one_processor_refuses_may_be_of_another():
     assert (one.found[0].refused, one.found[0].pairs[0]) == ({}, (0.8, 0.5))
 
 
+def anywhere(differences, machine, when):
+    """Twelve pairs on one kind of processor, all finished then."""
+    found = pairs(differences, machine=machine)
+    found["b"] = {seed: one.model_copy(update={"machine": machine}) for seed, one in found["b"].items()}
+    return everywhere({arm: finished(seeds, when) for arm, seeds in found.items()})
+
+
+def test_runs_of_before_the_day_since_which_they_count_are_no_pairs():
+    first = anywhere([0.1] * 12, HERE, "2026-11-23T22:34:24+00:00")
+    anew = anywhere([-0.3] * 12, FAR, "2026-11-28T00:00:00+00:00")
+    assert judge(study(), first | anew, {})[0].verdict == "confirmed"
+    (one,) = judge(study(since="2026-11-28"), first, {})
+    assert (one.verdict, one.found[0].pairs) == ("undecided", {})
+    assert set(one.found[0].refused.values()) == {"finished before the day since which runs count"}
+    (one,) = judge(study(since="2026-11-28"), first | anew, {})
+    assert (one.verdict, one.found[0].values, one.found[0].refused) == ("refuted", pytest.approx([-0.3] * 12), {})
+
+
+def test_one_run_of_before_that_day_is_enough():
+    found = anywhere([0.1] * 12, HERE, "2026-11-28T10:00:00+00:00")
+    found["a processor"]["b"] |= finished({4: found["a processor"]["b"][4]}, "2026-11-27T23:59:59+00:00")
+    (one,) = judge(study(since="2026-11-28"), found, {})
+    assert list(one.found[0].refused) == [4]
+
+
+def test_pairs_with_a_run_of_a_lost_commit_are_told():
+    found = pairs([0.1] * 12)
+    for arm, seed, commit in (
+        ("a", 2, "1" * 40),
+        ("b", 5, f"{'0' * 40}; {'1' * 40}, with changes"),
+        ("b", 7, "2" * 40),
+    ):
+        found[arm][seed] = found[arm][seed].model_copy(update={"commit": commit})
+    (one,) = judge(study().model_copy(update={"lost": ["1" * 40]}), everywhere(found), {})
+    assert (one.verdict, one.found[0].lost) == ("confirmed", {2, 5})
+    assert judge(study(), everywhere(found), {})[0].found[0].lost == set()
+
+
 def test_of_several_processors_each_seed_is_of_the_one_that_made_most():
     found, there = pairs([0.1] * 3), pairs([0.2] * 2, machine=FAR)
     later = {arm: {seed + 2: one for seed, one in seeds.items()} for arm, seeds in there.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -177,7 +178,8 @@ class Claim(_Strict):
     """A claim of a paper. paper: which one, and where in it. says: the claim in the study's words. number: what the
     paper reports. follows: verdict -> what it means for a user, written before any run. caveat: changes made after
     results were in, or what its comparisons cannot show. premise: the names of its premises, or one. needs_premise:
-    where a premise does not hold, the claim is vacuous."""
+    where a premise does not hold, the claim is vacuous. since: a day, UTC, before which finished runs do not count: all
+    of them are made anew from then on."""
 
     paper: str
     says: str
@@ -187,6 +189,7 @@ class Claim(_Strict):
     needs_premise: bool = False
     follows: dict[Verdict, str] = {}
     caveat: str | None = None
+    since: date | None = None
     elsewhere: Elsewhere | None = None
 
     @model_validator(mode="after")
@@ -211,10 +214,12 @@ class Beyond(_Strict):
 
 class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. seeds: number of
-    seeds per tier."""
+    seeds per tier. lost: commits, whole, that results name and the history does not hold, so that it cannot show that
+    the claims came first."""
 
     page: str
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
+    lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []
     arms: dict[str, Arm]
     premises: dict[str, Premise]
     claims: dict[str, Claim]

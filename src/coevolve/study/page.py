@@ -61,7 +61,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
         Chapter(_open([one for one in judged if one.verdict == "open"])),
         _pictures(book, kept),
         *([Chapter(_premises(book, premises))] if premises else []),
-        Chapter(_how(book), [_detail(book, one, kept) for one in judged]),
+        Chapter(_how(book, claims), [_detail(book, one, kept) for one in judged]),
         *([Chapter(_runs(book, kept))] if kept else []),
     ]
     return [chapter for chapter in found if chapter.inner or chapter.section.rows or chapter.section.id == "follows"]
@@ -245,7 +245,7 @@ def _pictures(book: Book, kept: Everywhere) -> Chapter:
     return Chapter(Section("pictures", "Pictures", sentence), inner, pictures)
 
 
-def _how(book: Book) -> Section:
+def _how(book: Book, claims: Sequence[Judged]) -> Section:
     sentence = (
         f"Verdicts need all {book.study.seeds['full']} seeds, p < .05 by exact sign flips and Holm's correction for "
         f"the {book.study.tests} comparisons of the study, and a difference beyond the margin. Differences are first "
@@ -256,7 +256,21 @@ def _how(book: Book) -> Section:
             " Of arms whose runs were all evaluated by random numbers of one seed (the table of runs says which), "
             "intervals of held-out measures leave that chance out."
         )
-    return Section("details", "Each claim", sentence)
+    return Section("details", "Each claim", sentence + _predating(book, claims))
+
+
+def _predating(book: Book, claims: Sequence[Judged]) -> str:
+    """Return for which claims with all their pairs the history shows that they were written before their runs; empty
+    where none has all of them, and in a study without lost commits."""
+    whole = [one for one in claims if one.found and all(len(f.pairs) == book.study.seeds["full"] for f in one.found)]
+    shown = [_link(one) for one in whole if not any(found.lost for found in one.found)]
+    if not (book.study.lost and whole):
+        return ""
+    said = f": {and_list(shown)}" if shown else ""
+    return (
+        f" Git shows for {len(shown)} of the {many(len(whole), 'claim')} with all pairs that they were written before "
+        f"their runs{said}. The others have pairs of commits that this history has lost."
+    )
 
 
 def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
@@ -266,6 +280,8 @@ def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
     said = f"{one.claim.says}\n\n**{one.verdict}.** {source}.{premise}\n\n"
     if one.claim.caveat is not None:
         said += f"Caveat: {one.claim.caveat}\n\n"
+    if one.claim.since is not None:
+        said += f"Runs count that finished on {one.claim.since} or later.\n\n"
     if (other := one.claim.elsewhere) is not None:
         said += f"{other.why} `{other.recipe}`. What would decide it: `{other.command}`"
         return Section(one.id.lower(), one.id, said)
@@ -291,7 +307,8 @@ def _comparison(found: Found, several: bool) -> list[str]:
         ("–" if estimate is None else within(*estimate[1:])) + refused,
         number(found.margin),
         str(len(found.pairs))
-        + "".join(f"{BREAK}on {name}" for name in dict.fromkeys(found.made_on.values()) if several),
+        + "".join(f"{BREAK}on {name}" for name in dict.fromkeys(found.made_on.values()) if several)
+        + f"{BREAK}{len(found.lost)} of lost commits" * bool(found.lost),
         f"{number(found.p)}, {number(found.adjusted)}" if found.p < 1 else "–",
         found.verdict,
     ]

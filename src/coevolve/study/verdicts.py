@@ -19,8 +19,9 @@ Open comparisons are no tests: they count neither for Holm's correction nor for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from statistics import fmean
 from typing import Any
 
@@ -30,19 +31,25 @@ from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
 from coevolve.study.results import Everywhere, Result, Results, other_weights
 
-MADE_APART = ("on different compute paths", "of different versions", "from different start weights")
+MADE_APART = (
+    "on different compute paths",
+    "of different versions",
+    "from different start weights",
+    "finished before the day since which runs count",
+)
 """Reasons why two runs are no pair that can be removed by making both of them anew."""
 
 
 @dataclass
 class Found:
-    """The outcome of one comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair.
-    refused: seed -> why its runs are no pair. margin: in the measure's units. p: of the sign-flip test, 1 until all
-    pairs exist; adjusted: p after Holm's correction."""
+    """The outcome of one comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair. lost:
+    the seeds whose pair is of a lost commit. refused: seed -> why its runs are no pair. margin: in the measure's units.
+    p: of the sign-flip test, 1 until all pairs exist; adjusted: p after Holm's correction."""
 
     comparison: Comparison
     pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
     made_on: dict[int, str] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     margin: float = math.nan
     p: float = 1.0
@@ -78,18 +85,22 @@ class Judged:
 @dataclass(frozen=True)
 class _Pair:
     """The runs of one seed on one kind of processor. why: the reason why they are no pair, or empty. spread: the
-    standard deviation of the other side's rewards at the start. finished: when the last of them was, in UTC."""
+    standard deviation of the other side's rewards at the start. lost: whether one of them is of a lost commit.
+    finished: when the last of them was, in UTC."""
 
     processor: str
     numbers: tuple[float, float]
     why: str
     spread: float
+    lost: bool
     finished: str
 
 
 def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
     """Judge every claim of the study. premises: name -> what was measured."""
-    found = {id: [_paired(one, study, kept) for one in claim.comparisons] for id, claim in study.claims.items()}
+    found = {
+        id: [_paired(one, study, kept, claim.since) for one in claim.comparisons] for id, claim in study.claims.items()
+    }
     every = [one for each in found.values() for one in each if one.verdict != "open"]
     for one in every:
         if len(one.pairs) == study.seeds["full"]:
@@ -131,17 +142,20 @@ def _of_claim(claim: Claim, found: Sequence[Found], premises: Sequence[Mapping[s
     return verdicts.pop() if len(verdicts) == 1 else "undecided"
 
 
-def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
+def _paired(comparison: Comparison, study: Study, kept: Everywhere, since: date | None) -> Found:
     """Find the pairs of a comparison among the seeds of the tier ``full``, and why other runs are none. Of a seed that
     several kinds of processor have a pair of, the pair that was finished first counts: any other choice would let later
-    runs, made for other claims, look at a decided comparison again."""
+    runs, made for other claims, look at a decided comparison again. since: runs that finished before this day are no
+    pairs."""
     found = Found(comparison, verdict="open" if comparison.direction == "open" else "undecided")
     spreads = []
     for seed in range(study.seeds["full"]):
-        made = [pair for name, results in sorted(kept.items()) if (pair := _pair(comparison, seed, name, results))]
+        each = [_pair(comparison, seed, name, results, study.lost, since) for name, results in sorted(kept.items())]
+        made = [pair for pair in each if pair is not None]
         if pairs := [pair for pair in made if not pair.why]:
             first = min(pairs, key=lambda pair: pair.finished)
             found.pairs[seed], found.made_on[seed] = first.numbers, first.processor
+            found.lost |= {seed} if first.lost else set()
             spreads.append(first.spread)
         elif made:
             found.refused[seed] = made[0].why
@@ -149,15 +163,26 @@ def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
     return found
 
 
-def _pair(comparison: Comparison, seed: int, processor: str, results: Results) -> _Pair | None:
-    """Return the pair of a seed on a processor; None where one of its runs is missing."""
+def _pair(
+    comparison: Comparison,
+    seed: int,
+    processor: str,
+    results: Results,
+    commits: Collection[str],
+    since: date | None,
+) -> _Pair | None:
+    """Return the pair of a seed on a processor; None where one of its runs is missing. commits: the lost ones. since:
+    the day from which runs count."""
     sides = [[results.get(arm, {}).get(seed) for arm in side] for side in comparison.sides]
     ours, theirs = ([one for one in side if one is not None] for side in sides)
     if len(ours) + len(theirs) < sum(map(len, sides)):
         return None
     numbers, why = _numbers(comparison, ours, theirs)
-    finished = max(str(one.took["finished"]) for one in (*ours, *theirs))
-    return _Pair(processor, numbers, why, measures.spread(theirs[0]), finished)
+    lost = any(commit in one.commit for one in (*ours, *theirs) for commit in commits)
+    times = [str(one.took["finished"]) for one in (*ours, *theirs)]
+    if since is not None and min(times) < since.isoformat():
+        why = MADE_APART[3]
+    return _Pair(processor, numbers, why, measures.spread(theirs[0]), lost, max(times))
 
 
 def _numbers(
