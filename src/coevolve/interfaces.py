@@ -66,7 +66,8 @@ class Published:
     the model's context length. eos: ids that end a turn. save: writes the weights into a folder that transformers or
     peft can load; valid until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights
     are in this process, else None. send: (send) calls ``send`` with full weights where they are; None where a learner
-    cannot.
+    cannot. logps: the learner's ``logps``, valid as long; None where it has none. rate: the learning rate of the last
+    update; 0 before the first.
     """
 
     name: PolicyName
@@ -78,6 +79,8 @@ class Published:
     save: Callable[[Path], None]
     policy: Any = None
     send: Callable[[Send], None] | None = None
+    logps: Callable[[Batch], Tensor] | None = None
+    rate: float = 0.0
 
 
 class TurnSource(Protocol):

@@ -26,7 +26,7 @@ from toy import toy, without_times
 
 from coevolve import cli
 from coevolve.algorithms import maac
-from coevolve.engines import server, started
+from coevolve.engines import arrival, server, started
 from coevolve.engines.base import Sample
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
@@ -177,6 +177,72 @@ def test_weights_that_did_not_arrive_stop_the_run(
     with pytest.raises(ValueError, match="step 1: its turns were not sampled by the weights that learn, version 1"):
         trainer.step(1)
     assert all(map(torch.equal, before, learner.parameters))
+
+
+HALF = {"dtype": "bfloat16", "learning_rate": 1e-5, "compute": "torch"}
+"""Full weights that move in a step by less than the gate sees in bfloat16."""
+
+
+def in_half(served: Serve, model: str, **changes: Any) -> Any:
+    policies = {"ann": PolicySpec(model, **{**HALF, **changes})}
+    return toy(model, roles=("pioneer",), policies=policies, engine=served(), workers=False)
+
+
+def test_half_precision_weights_that_did_not_arrive_stop_the_run(
+    served: Serve, fake: FakeServer, micro_model: str
+) -> None:
+    fake.forgets = True
+    words = r"policy 'ann', version 1: vLLM .* took these weights and did not load them: .* as with version 0"
+    with pytest.raises(ValueError, match=words):
+        in_half(served, micro_model).step(0)
+
+
+def test_the_gate_alone_lets_them_pass(
+    served: Serve, fake: FakeServer, micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrival, "unclear_to_gate", lambda new: False)
+    fake.forgets = True
+    trainer = in_half(served, micro_model)
+    for i in range(3):
+        trainer.step(i)
+
+
+def test_half_precision_weights_that_arrive_are_taken_in_every_step(served: Serve, micro_model: str) -> None:
+    trainer = in_half(served, micro_model)
+    for i in range(3):
+        assert trainer.step(i)["agents/ann/grad_norm"] > 0
+
+
+def test_an_update_that_a_server_may_round_away_is_warned_of(
+    served: Serve, fake: FakeServer, micro_model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.forgets = True
+    in_half(served, micro_model, learning_rate=1e-7).step(0)
+    assert "may not have loaded these weights: it samples a fixed prompt as with version 0" in caplog.text
+    assert "its learning rate was 1.0e-07" in caplog.text
+
+
+def test_weights_that_an_update_did_not_move_need_not_arrive(
+    served: Serve, fake: FakeServer, micro_model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.forgets = True
+    trainer = in_half(served, micro_model, learning_rate=1e-30)
+    for i in range(2):
+        trainer.step(i)
+    assert "loaded" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("how", "asks"), [(HALF, True), ({**HALF, "dtype": "float32"}, False), ({**LORA, "dtype": "bfloat16"}, False)]
+)
+def test_a_server_is_asked_only_where_the_gate_may_not_see_it(
+    how: dict[str, Any], asks: bool, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    served().publish([build_policy(**how).published(0)])
+    turns = [body for route, body in fake.asked if route == VLLM.generate]
+    assert len(turns) == asks
+    if asks:
+        assert turns[0]["sampling_params"]["stop_token_ids"] == [] and len(turns[0]["token_ids"]) < 16
 
 
 def test_a_publish_that_was_forgotten_stops_the_run(served: Serve, micro_model: str) -> None:

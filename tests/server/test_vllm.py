@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,46 @@ def test_whole_weights_arrive(transfer: Any, untied: str, monkeypatch: pytest.Mo
     trainer = training(made, "ann", spec=PolicySpec(untied, learning_rate=1e-3))
     try:
         check_steps(trainer, range(4), 1e-5)
+    finally:
+        trainer.close()
+
+
+HALF = {"dtype": "bfloat16", "learning_rate": 1e-6}
+"""An update of it moves log-probabilities by less than they differ between vLLM and the learner."""
+
+
+def test_half_precision_weights_arrive(untied: str) -> None:
+    """The server's turn of the fixed prompt is another one after every publish, and the same for the same weights."""
+    made = ServerEngine(start=SMALL)
+    trainer = training(made, "ann", spec=PolicySpec(untied, **HALF))
+    try:
+        answers = [made._answers["ann"]]
+        for i in range(4):
+            print(i, f"drift {trainer.step(i)['agents/ann/drift']:.1e}")
+            answers.append(made._answers["ann"])
+        for before, now in pairwise(answers):
+            apart = [a != b for a, b in zip(before.sample.logps, now.sample.logps, strict=True)]
+            changed = [a != b for a, b in zip(before.logps, now.logps, strict=True)]
+            print(f"{sum(apart)} of {len(apart)} the server's, {sum(changed)} the learner's")
+            assert before.sample != now.sample
+        trainer.publish(["ann"], 4)
+        assert made._answers["ann"].sample == answers[-1].sample
+    finally:
+        trainer.close()
+
+
+def test_half_precision_weights_that_do_not_arrive_stop_the_run(untied: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ServerEngine(start=SMALL)
+    trainer = training(made, "ann", spec=PolicySpec(untied, **HALF))
+
+    async def nothing(calls: Any, whose: str, seconds: float | None = None) -> None:
+        """The server keeps what it has."""
+
+    monkeypatch.setattr(made, "_posted", nothing)
+    try:
+        with pytest.raises(ValueError, match="took these weights and did not load them") as told:
+            trainer.step(0)
+        print(told.value)
     finally:
         trainer.close()
 

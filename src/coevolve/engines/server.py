@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from coevolve import defaults
+from coevolve.engines import arrival
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
@@ -96,6 +97,7 @@ class ServerEngine(BaseEngine):
         """By policy: the server's name of its adapter (None for full weights), and the folder of its weights."""
         self._replaced: list[tuple[str | None, Path]] = []  # replaced by those, and not removed yet
         self._room: Path | None = None
+        self._answers: dict[PolicyName, arrival.Answer] = {}
 
     def publish(self, news: Sequence[Published]) -> None:
         """Have the server sample these weights from now on; start it first if need be.
@@ -204,6 +206,7 @@ class ServerEngine(BaseEngine):
             if left is not None:
                 shutil.rmtree(left, ignore_errors=True)
         self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
+        self._answers = {}
         self._asleep = self._broken = False
 
     def _kept_up(self, work: Callable[[], T]) -> T:
@@ -343,7 +346,18 @@ class ServerEngine(BaseEngine):
             if new.name in self._there:
                 self._replaced.append(self._there[new.name])
             self._there[new.name] = adapter, folder
+            if arrival.unclear_to_gate(new):
+                await self._check_arrived(new)
         await self._forget(self.seconds)
+
+    async def _check_arrived(self, new: Published) -> None:
+        """Raise ValueError if the server took these weights and still samples those of before (``arrival``)."""
+        asked, say = arrival.question(new)
+        where = f"policy {new.name!r}, version {new.version}: {self.about}"
+        async with self._requests(lambda: f"{where} left a fixed prompt unanswered") as client:
+            now = arrival.answer(new, say, await self._one(client, asked, say))
+        before, self._answers[new.name] = self._answers.get(new.name), now
+        arrival.check_arrived(where, new.rate, before, now)
 
     async def _load(self, new: Published, name: str, folder: Path) -> None:
         """Have the server load one policy's weights from a folder, an adapter under this name, unless they were sent
@@ -406,15 +420,16 @@ class ServerEngine(BaseEngine):
         async with self._requests(late) as client:
 
             async def answer(i: int) -> None:
-                found[i] = await self._one(client, *asked[i])
+                name, say = asked[i]
+                found[i] = await self._one(client, self.published[name], say)
 
             await asyncio.gather(*map(answer, range(len(asked))))
         rows = iter([found[i] for i in range(len(asked))])
         return {name: [next(rows) for _ in some] for name, some in says.items()}
 
-    async def _one(self, client: Any, name: PolicyName, say: Say, again: bool = True) -> Sample:
+    async def _one(self, client: Any, speaker: Published, say: Say, again: bool = True) -> Sample:
         """Sample one say; a failed request is repeated once if ``again``."""
-        speaker, (adapter, _) = self.published[name], self._there.get(name, (None, None))
+        name, (adapter, _) = speaker.name, self._there.get(speaker.name, (None, None))
         try:
             answer = await sent(client, self.routes.generate, self.routes.asks(adapter, self._base, speaker, say))
             try:
@@ -423,7 +438,7 @@ class ServerEngine(BaseEngine):
                 raise FailedError(f"{self.routes.generate} answers {cut(answer)!r}, which is no turn") from error
         except FailedError as error:
             if again:
-                return await self._one(client, name, say, again=False)
+                return await self._one(client, speaker, say, again=False)
             raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
         except ValueError as error:
             raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
@@ -500,7 +515,7 @@ class _Flight:
         engine = self.engine
         try:
             async with self.room, asyncio.timeout(engine.seconds):
-                return await engine._one(self.client, say.policy, say)
+                return await engine._one(self.client, engine.published[say.policy], say)
         except TimeoutError as error:
             whose = engine._whose(say.policy, say)
             raise ShortageError(f"{whose}: {engine.about} left it unanswered for {engine.seconds:g} s") from error

@@ -6,6 +6,7 @@ Letters: B rows, T action tokens, N the action tokens of all rows in one line, W
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from coevolve.compute import forward
 from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
-from coevolve.interfaces import Reference
+from coevolve.interfaces import Published, Reference
 from coevolve.learners.gate import Gap, check_lengths, check_versions, sampled_first
 from coevolve.learners.loss import loss_of, token_weights
 from coevolve.learners.optim import adamw, check_state, load_state, lr_factor, saved, set_rates
@@ -59,6 +60,7 @@ class LocalLearner(Policy):
     ) -> None:
         super().__init__(name, spec, tokenizer, weights, pool)
         self.steps, self.seed = steps, seed
+        self.rate = 0.0  # of the last update
         self.trainable = spec.weights != "frozen"
         self.reference = reference if self.trainable else None
         self.value_head = _value_head(head(weights.base.causal)) if critic and self.trainable else None
@@ -123,6 +125,10 @@ class LocalLearner(Policy):
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
 
+    def published(self, version: int) -> Published:
+        """Return the current weights for engines, and number them as this version."""
+        return dataclasses.replace(super().published(version), logps=self.logps, rate=self.rate)
+
     @torch.no_grad()
     def logps(self, batch: Batch) -> Tensor:
         """Return the log-probabilities of the action tokens under the current weights, [B, T], on the CPU; 0 outside
@@ -148,6 +154,7 @@ class LocalLearner(Policy):
         check_versions(f"policy {self.name!r}, step {step}", self.version, batch, before)
         factor = lr_factor(self.spec, step, self.steps)
         set_rates(self.optimizer, self.spec, factor)
+        self.rate = self.spec.learning_rate * factor
         seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
@@ -162,7 +169,7 @@ class LocalLearner(Policy):
         return _over_steps(seen) | {
             **said,
             "drift": drift,
-            "lr": self.spec.learning_rate * factor,
+            "lr": self.rate,
             "updates": len(seen),
         }
 
