@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import Qwen2Config
 
@@ -15,9 +17,10 @@ from coevolve.learners import cost
 from coevolve.learners.build import build_policies
 from coevolve.learners.sizes import adapter_size, sizes, weightless
 from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.recipe import memory
 from coevolve.recipe.plan import plan
 from coevolve.recipe.schema import load_recipe
-from coevolve.runtime import placement
+from coevolve.runtime import free_memory, placement
 
 GB = 1e9
 SMALL = cost.Shape(1_540_000_000, 233_000_000, 28, 1536, 256, 151_936)
@@ -346,3 +349,58 @@ def test_a_recipe_for_a_gpu_is_planned_without_one(qwen: str) -> None:
     text = plan(load_recipe(str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml"), [*models, "policies.*.device=cuda:3"]))
     assert "torch; not cpu: it is on cuda:3 (there is no device cuda:3 on this machine)" in text
     assert "together, device cuda:3: at most" in text
+
+
+def _free(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * 2**30))
+
+
+def fits(*changes: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """The line on free memory, and of its sizes the largest that fits and the recipe's."""
+    text = plan(load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.*.device=cpu", *changes]))
+    [line] = [line for line in text.splitlines() if "free now" in line]
+    sizes = re.findall(r"(\w+) up to ([\d,]+) \(here ([\d,]+)\)", line)
+    return line, {key: (int(most.replace(",", "")), int(own.replace(",", ""))) for key, most, own in sizes}
+
+
+@pytest.mark.parametrize("workers", ["false", "true"])
+def test_the_sizes_that_fit_take_nine_tenths_of_the_free_memory(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe with these sizes needs just that, by the same formulas; with worker processes a little less, since what
+    they sample with is counted beside what they learn with."""
+    _free(monkeypatch, 4.0)
+    monkeypatch.setattr(memory, "cores", lambda: 2)
+    line, found = fits(f"workers={workers}")
+    assert "too little" not in line and found["micro_tokens"][1] == 2048 and found["max_tokens"][1] == 65_536
+    sizes = [f"policies.*.micro_tokens={found['micro_tokens'][0]}", "engine={name: local, max_tokens: 1024}"]
+    text = plan(load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.*.device=cpu", f"workers={workers}", *sizes]))
+    needs = [float(most) for most in re.findall(r"at most ([\d.]+) GiB", text)]
+    assert len(needs) == 1 + (workers == "true")
+    assert 0.9 * 4.0 - 0.02 - 0.1 * (workers == "true") < sum(needs) < 0.9 * 4.0 + 0.02
+
+
+def test_too_little_memory_is_told_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    _free(monkeypatch, 0.3)
+    line, found = fits("workers=false")
+    assert "device cpu has 0.30 GiB free now: too little for full micro-batches; it has room for" in line
+    assert 0 < found["micro_tokens"][0] < 2048
+    _free(monkeypatch, 0.01)
+    assert fits("workers=false")[1]["micro_tokens"][0] == 0
+
+
+def test_a_device_that_is_not_here_has_no_free_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", str(RECIPES / "quickstart.yaml"), "--dry-run", "policies.*.device=cuda:7"]
+    assert cli.main(words) == 0
+    found = capsys.readouterr().out
+    assert "together, device cuda:7" in found and "free now" not in found
+
+
+def test_a_container_has_what_its_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "_CONTAINER", tmp_path)
+    machine = free_memory.free_memory(torch.device("cpu"))
+    assert machine is not None and machine > 0
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.current").write_text("2000000\n")
+    assert free_memory.free_memory(torch.device("cpu")) == 3_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory.free_memory(torch.device("cpu")) > 3_000_000
+    assert free_memory.free_memory(torch.device("meta")) is None

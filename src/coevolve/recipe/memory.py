@@ -3,6 +3,7 @@ ranks, and what a publish writes. Reads no weights."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from coevolve.models.load import device_of
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Parts, Recipe
 from coevolve.runtime.cores import cores
+from coevolve.runtime.free_memory import free_memory
 from coevolve.runtime.placement import keeps_copy, processes
 from coevolve.runtime.pool import LEARNERS_AT_ONCE
 from coevolve.types import Algorithm, PolicyName
@@ -56,7 +58,10 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
     count = _processes(recipe, checked, moved.parameters)
-    lines += [f"  beside that, in {count} worker processes: {moved.more(count)}"] * bool(count)
+    lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
+    for name, device in devices.items():
+        by = count if count and _device(name).type == "cpu" else 1
+        lines += _that_fits(name, device, sum(moved.more(by).values()) if by > 1 else 0, by)
     return lines + _publish(recipe, sent)
 
 
@@ -167,17 +172,28 @@ def _sampling(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
     """Return the bytes that sampling takes: the KV cache of this many positions, and trained weights in bfloat16."""
     narrow = spec.dtype == "bfloat16"
     rounded = 2 * shape.parameters if positions and narrow and spec.weights == "full" else 0
-    return 2 * (2 if narrow else 4) * shape.layers * shape.kv * positions + rounded
+    return _cached(spec, shape) * positions + rounded
+
+
+def _cached(spec: PolicySpec, shape: cost.Shape) -> int:
+    """Return the bytes of a token in the KV cache."""
+    return 2 * (2 if spec.dtype == "bfloat16" else 4) * shape.layers * shape.kv
 
 
 @dataclass
 class _Device:
-    """The bytes that the policies of one device need together: always, and while one learns or is sampled."""
+    """The bytes that the policies of one device need together: always, and while one learns or is sampled.
+
+    learning: of the policy that needs most for it, which has these ``micro_tokens``. sampling: likewise, with so many
+    ``positions`` of the KV cache, ``cached`` bytes each."""
 
     held: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
     learning: dict[str, int] = field(default_factory=dict)
+    micro_tokens: int = 0
     sampling: int = 0
+    positions: int = 0
+    cached: int = 0
 
     def add(
         self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int, alone: str
@@ -191,16 +207,38 @@ class _Device:
             self.held += base
         if spec.weights != "frozen":
             learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
-            self.learning = max(self.learning, learns, key=lambda parts: sum(parts.values()))
-        self.sampling = max(self.sampling, _sampling(spec, shape, positions))
+            if sum(learns.values()) > sum(self.learning.values()):
+                self.learning, self.micro_tokens = learns, spec.micro_tokens
+        if (samples := _sampling(spec, shape, positions)) > self.sampling:
+            self.sampling, self.positions, self.cached = samples, positions, _cached(spec, shape)
+
+    @property
+    def most(self) -> int:
+        return self.held + max(sum(self.learning.values()), self.sampling)
 
     def sum(self) -> str:
         """Return the memory in one line."""
-        most = self.held + max(sum(self.learning.values()), self.sampling)
         parts = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in self.learning.items() if size)
         learns = f"; while one learns {parts}" * bool(parts)
         samples = f"; while they are sampled at most {self.sampling / _GIB:.2f}" * bool(self.sampling)
-        return f"at most {most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
+        return f"at most {self.most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
+
+
+def _that_fits(name: str, device: _Device, beside: int, processes: int) -> list[str]:
+    """Return a line on the memory that is free on a device of this machine, and on the sizes that fit into nine tenths
+    of it, since the formulas are not exact. beside: bytes that further worker processes need. processes: how many have
+    activations, and a KV cache, at the same time."""
+    free = free_memory(_device(name)) if _is_here(name) else None
+    if free is None or not device.learning:
+        return []
+    room = int(0.9 * free) - device.held - beside
+    micro, tokens = device.micro_tokens, device.learning["activations"] / device.micro_tokens
+    fits = [("micro_tokens", micro, (room - sum(device.learning.values())) / (processes * tokens))]
+    if device.cached:
+        fits.append(("max_tokens", device.positions, (room - device.sampling) / (processes * device.cached)))
+    most = [f"{key} up to {max(0, size + math.floor(more)):,} (here {size:,})" for key, size, more in fits]
+    enough = "" if device.most + beside <= free else "too little for full micro-batches; "
+    return [f"  device {name} has {free / _GIB:.2f} GiB free now: {enough}it has room for {' and '.join(most)}"]
 
 
 @dataclass
@@ -232,15 +270,19 @@ class _Workers:
             self.work = max(self.work, sum(cost.learning(shape, spec).values()))
         self.work = max(self.work, _sampling(spec, shape, positions))
 
-    def more(self, count: int) -> str:
-        """Return in one line the memory that ``count`` processes need beyond one, which ``_Device`` counts.
+    def more(self, count: int) -> dict[str, int]:
+        """Return the bytes that ``count`` processes need beyond one, which ``_Device`` counts.
 
         Each process has gradients of its own and adds them to buffers in shared memory: each policy has one that stays,
         and every process but one has a further one for each policy that learns at the same time. The gradients of one
         process are counted in ``_Device``.
         """
         gradients = self.buffers + self.gradients * (1 + min(LEARNERS_AT_ONCE, self.learners)) * (count - 1)
-        found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
+        return {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
+
+    def in_words(self, count: int) -> str:
+        """Return ``more`` in one line."""
+        found = self.more(count)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
         return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"
 
