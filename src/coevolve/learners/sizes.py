@@ -13,12 +13,14 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.learners.cost import Shape
 from coevolve.models import names as models
+from coevolve.models.hub_sizes import SIZES, config_of
 from coevolve.models.load import load_config
 from coevolve.models.spec import PolicySpec
 
 
 def weightless(model: str) -> Any:
-    """Return the model without memory for its weights, from its config alone, or the reason why there is none yet.
+    """Return the model without memory for its weights, from its config alone (for a model of ``hub_sizes`` that cannot
+    be loaded, from there), or the reason why there is none yet.
 
     Raises ValueError for a folder that holds no model.
     """
@@ -30,7 +32,9 @@ def weightless(model: str) -> Any:
     except ValueError as error:
         if here:
             raise
-        return str(error)  # training tries again, when there may be a network
+        if model not in SIZES:
+            return str(error)  # training tries again, when there may be a network
+        config = config_of(model)
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
         return auto.from_config(config)

@@ -15,6 +15,7 @@ from coevolve.compute.backend import planned
 from coevolve.engines import ENGINES
 from coevolve.learners import by_torchrun, cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
+from coevolve.models.hub_sizes import is_of_table
 from coevolve.models.load import device_of
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Parts, Recipe
@@ -55,13 +56,13 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
             moved.add(spec, bytes_of, shape, decoded)
         sent[name] = "" if decoded or spec.weights == "frozen" else _sent(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
-        lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
+        lines.append(f"  {name}: {_counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
     count = _processes(recipe, checked, moved.parameters)
     lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
     for name, device in devices.items():
         by = count if count and _device(name).type == "cpu" else 1
-        lines += _that_fits(name, device, sum(moved.more(by).values()) if by > 1 else 0, by)
+        lines += _that_fits(name, device, moved.more(by) if by > 1 else {}, by)
     return lines + _publish(recipe, sent)
 
 
@@ -100,11 +101,17 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         moments = 2 * state["gradients"]  # as whole tensors in float32
         sent = _sent(recipe, spec, parameters, adapter)
         lines += [
-            f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
+            f"  {name}: {_counted(made, shape.parameters)}, {how}, {_placed(spec.device, count, recipe.learner)}",
             f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start / _GIB:.1f} while it is loaded",
             f"    a publish writes {sent}{copied}; a checkpoint {_mb(moments)} more",
         ]
     return lines + cards.lines()
+
+
+def _counted(made: Any, parameters: int) -> str:
+    """Return a model's number of parameters, and where it is from if that is not the model's own configuration."""
+    table = " (by Coevolve's table of models, because the hub does not answer)"
+    return f"{parameters:,} parameters{table * is_of_table(made.config)}"
 
 
 def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
@@ -224,20 +231,21 @@ class _Device:
         return f"at most {self.most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
 
 
-def _that_fits(name: str, device: _Device, beside: int, processes: int) -> list[str]:
+def _that_fits(name: str, device: _Device, beside: Mapping[str, int], processes: int) -> list[str]:
     """Return a line on the memory that is free on a device of this machine, and on the sizes that fit into nine tenths
-    of it, since the formulas are not exact. beside: bytes that further worker processes need. processes: how many have
-    activations, and a KV cache, at the same time."""
+    of it, since the formulas are not exact. beside: bytes that further worker processes need (``_Workers.more``).
+    processes: how many have activations, and a KV cache, at the same time."""
     free = free_memory(_device(name)) if _is_here(name) else None
     if free is None or not device.learning:
         return []
-    room = int(0.9 * free) - device.held - beside
-    micro, tokens = device.micro_tokens, device.learning["activations"] / device.micro_tokens
-    fits = [("micro_tokens", micro, (room - sum(device.learning.values())) / (processes * tokens))]
+    gradients, tokens = device.learning["gradients"], device.learning["activations"] / device.micro_tokens
+    learning = sum(device.learning.values()) - gradients
+    room = int(0.9 * free) - device.held - sum(beside.values()) + beside.get("work", 0)
+    fits = [("micro_tokens", device.micro_tokens, ((room - gradients) / processes - learning) / tokens)]
     if device.cached:
-        fits.append(("max_tokens", device.positions, (room - device.sampling) / (processes * device.cached)))
+        fits.append(("max_tokens", device.positions, (room / processes - device.sampling) / device.cached))
     most = [f"{key} up to {max(0, size + math.floor(more)):,} (here {size:,})" for key, size, more in fits]
-    enough = "" if device.most + beside <= free else "too little for full micro-batches; "
+    enough = "" if device.most + sum(beside.values()) <= free else "too little for full micro-batches; "
     return [f"  device {name} has {free / _GIB:.2f} GiB free now: {enough}it has room for {' and '.join(most)}"]
 
 
