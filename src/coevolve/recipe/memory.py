@@ -1,5 +1,5 @@
-"""The memory that a recipe's training needs, by formulas (``learners.cost``): on each device, in worker processes, on
-ranks, and what a publish writes. Reads no weights."""
+"""The memory that a recipe's training needs, by formulas (``learners.cost``): on each device and in worker processes,
+and what a publish writes (``rank_memory`` has that of ranks). Reads no weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from coevolve import defaults
 from coevolve.compute.backend import planned
 from coevolve.engines import ENGINES
-from coevolve.learners import by_torchrun, cost
+from coevolve.learners import cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
 from coevolve.models.hub_sizes import is_of_table
 from coevolve.models.load import device_of
@@ -23,9 +23,9 @@ from coevolve.runtime.cores import cores
 from coevolve.runtime.free_memory import free_memory
 from coevolve.runtime.placement import keeps_copy, processes
 from coevolve.runtime.pool import LEARNERS_AT_ONCE
-from coevolve.types import Algorithm, PolicyName
+from coevolve.types import PolicyName
 
-_MIB, _GIB = 1 << 20, 1 << 30
+_MIB, GIB = 1 << 20, 1 << 30
 
 
 def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
@@ -54,9 +54,9 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         by_pool = not recipe.learner and not spec.elsewhere and not spec.load_in_4bit
         if by_pool and _device(spec.device).type == "cpu":
             moved.add(spec, bytes_of, shape, decoded)
-        sent[name] = "" if decoded or spec.weights == "frozen" else _sent(recipe, spec, count, adapter)
+        sent[name] = "" if decoded or spec.weights == "frozen" else publish_size(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
-        lines.append(f"  {name}: {_counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
+        lines.append(f"  {name}: {counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
     count = _processes(recipe, checked, moved.parameters)
     lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
@@ -66,49 +66,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     return lines + _publish(recipe, sent)
 
 
-def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Return lines about each policy's ranks: where they run, what each needs, what a publish writes; and about
-    the cards on which the trainer's process holds weights."""
-    assert recipe.learner is not None
-    cards = _TrainersCards(recipe.learner)
-    count = int(recipe.learner["ranks"])
-    lines = [f"ranks, {count} for each policy that learns; GiB a rank, of its formulas (docs/guides/cluster.md):"]
-    for name, spec in recipe.policies.items():
-        if spec.elsewhere and not positions(recipe, spec):
-            lines.append(f"  {name}: frozen, its weights are not here")
-            continue
-        if isinstance(made := weightless(spec.model), str):
-            lines.append(f"  {name}: size unknown: {made}")
-            continue
-        parameters, linear = sizes(made)
-        if spec.weights == "frozen":
-            own = cost.plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
-            cards.hold(name, spec.device, own, _sampling(spec, shape_of(made), positions(recipe, spec)))
-            lines.append(
-                f"  {name}: frozen, {own / _GIB:.2f} GiB in the trainer's process, which it shares with nobody"
-            )
-            continue
-        shape, sharded, adapter = shape_of(made), spec.weights == "full", adapter_size(made, spec)
-        state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear, adapter)
-        parts = cost.of_rank(state, shape, count, spec, _on_cpu(spec.device, recipe.learner))
-        detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
-        how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
-        copied, start = "", _start(spec, state, parameters)
-        cards.add_ranks(name, spec.device, count, parts, start)
-        if local := positions(recipe, spec):
-            copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples"
-            cards.hold(name, cards.of_copy(spec.device), state["weights"], _sampling(spec, shape, local))
-        moments = 2 * state["gradients"]  # as whole tensors in float32
-        sent = _sent(recipe, spec, parameters, adapter)
-        lines += [
-            f"  {name}: {_counted(made, shape.parameters)}, {how}, {_placed(spec.device, count, recipe.learner)}",
-            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start / _GIB:.1f} while it is loaded",
-            f"    a publish writes {sent}{copied}; a checkpoint {_mb(moments)} more",
-        ]
-    return lines + cards.lines()
-
-
-def _counted(made: Any, parameters: int) -> str:
+def counted(made: Any, parameters: int) -> str:
     """Return a model's number of parameters, and where it is from if that is not the model's own configuration."""
     table = " (by Coevolve's table of models, because the hub does not answer)"
     return f"{parameters:,} parameters{table * is_of_table(made.config)}"
@@ -134,11 +92,11 @@ def _is_here(name: str) -> bool:
     return True
 
 
-def _sent(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
+def publish_size(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
     """Return how much a publish of a policy writes, and how if not to the disk."""
     way = (spec.engine or recipe.engine or {}).get("transfer", defaults.TRANSFER)
     by_disk = spec.weights != "full" or way == "disk"
-    size = _mb(cost.published(spec, parameters, adapter, by_disk))
+    size = megabytes(cost.published(spec, parameters, adapter, by_disk))
     return size if by_disk else f"{size} by {way}"
 
 
@@ -151,7 +109,7 @@ def _publish(recipe: Recipe, sent: Mapping[PolicyName, str]) -> list[str]:
     return [f"  a publish writes {written or 'nothing: the local engine samples the weights that are trained'}"]
 
 
-def _mb(size: int) -> str:
+def megabytes(size: int) -> str:
     return f"{size / 1e6:,.{0 if size > 1e7 else 1}f} MB"
 
 
@@ -175,7 +133,7 @@ def positions(recipe: Recipe, spec: RecipePolicy) -> int:
     return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
 
 
-def _sampling(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
+def sampling_bytes(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
     """Return the bytes that sampling takes: the KV cache of this many positions, and trained weights in bfloat16."""
     narrow = spec.dtype == "bfloat16"
     rounded = 2 * shape.parameters if positions and narrow and spec.weights == "full" else 0
@@ -216,7 +174,7 @@ class _Device:
             learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
             if sum(learns.values()) > sum(self.learning.values()):
                 self.learning, self.micro_tokens = learns, spec.micro_tokens
-        if (samples := _sampling(spec, shape, positions)) > self.sampling:
+        if (samples := sampling_bytes(spec, shape, positions)) > self.sampling:
             self.sampling, self.positions, self.cached = samples, positions, _cached(spec, shape)
 
     @property
@@ -225,10 +183,10 @@ class _Device:
 
     def sum(self) -> str:
         """Return the memory in one line."""
-        parts = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in self.learning.items() if size)
+        parts = ", ".join(f"{part} {size / GIB:.2f}" for part, size in self.learning.items() if size)
         learns = f"; while one learns {parts}" * bool(parts)
-        samples = f"; while they are sampled at most {self.sampling / _GIB:.2f}" * bool(self.sampling)
-        return f"at most {self.most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
+        samples = f"; while they are sampled at most {self.sampling / GIB:.2f}" * bool(self.sampling)
+        return f"at most {self.most / GIB:.2f} GiB: {self.held / GIB:.2f} held{learns}{samples}"
 
 
 def _that_fits(name: str, device: _Device, beside: Mapping[str, int], processes: int) -> list[str]:
@@ -246,7 +204,7 @@ def _that_fits(name: str, device: _Device, beside: Mapping[str, int], processes:
         fits.append(("max_tokens", device.positions, (room / processes - device.sampling) / device.cached))
     most = [f"{key} up to {max(0, size + math.floor(more)):,} (here {size:,})" for key, size, more in fits]
     enough = "" if device.most + sum(beside.values()) <= free else "too little for full micro-batches; "
-    return [f"  device {name} has {free / _GIB:.2f} GiB free now: {enough}it has room for {' and '.join(most)}"]
+    return [f"  device {name} has {free / GIB:.2f} GiB free now: {enough}it has room for {' and '.join(most)}"]
 
 
 @dataclass
@@ -276,7 +234,7 @@ class _Workers:
             self.gradients = max(self.gradients, state["gradients"])
             self.buffers += state["gradients"]
             self.work = max(self.work, sum(cost.learning(shape, spec).values()))
-        self.work = max(self.work, _sampling(spec, shape, positions))
+        self.work = max(self.work, sampling_bytes(spec, shape, positions))
 
     def more(self, count: int) -> dict[str, int]:
         """Return the bytes that ``count`` processes need beyond one, which ``_Device`` counts.
@@ -291,102 +249,8 @@ class _Workers:
     def in_words(self, count: int) -> str:
         """Return ``more`` in one line."""
         found = self.more(count)
-        detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
-        return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"
-
-
-@dataclass
-class _TrainersCard:
-    """The bytes on a GPU of the trainer's process: of the weights that it holds, of sampling one policy at a time, and
-    of ranks that are there, too (the most that each takes, and what of it stays while policies are sampled)."""
-
-    held: dict[PolicyName, int] = field(default_factory=dict)
-    sampling: int = 0
-    ranks: dict[PolicyName, tuple[int, int]] = field(default_factory=dict)
-
-    def most(self, *ranks: tuple[int, int]) -> int:
-        """Return the most that is needed beside these ranks. All learn at the same time, and none while policies are
-        sampled."""
-        learning, staying = (sum(rank[i] for rank in ranks) for i in (0, 1))
-        return sum(self.held.values()) + max(learning, staying + self.sampling)
-
-
-class _TrainersCards:
-    """The GPUs of the trainer's process: frozen policies are there, and the copies that the local engine samples. Those
-    of Ray's ranks are others. learner: the recipe's."""
-
-    def __init__(self, learner: Mapping[str, Any]) -> None:
-        self.torchrun = by_torchrun(learner)
-        self.ray = not self.torchrun and learner.get("cluster") is not None
-        self.cards: dict[int, _TrainersCard] = {}
-        self.ranks: dict[PolicyName, tuple[int, int]] = {}
-
-    def of_copy(self, device: str) -> str:
-        """Return the device of a policy's copy: ranks with a GPU each leave out its number (``published``)."""
-        return device.partition(":")[0] if self.ray or self.torchrun else device
-
-    def hold(self, name: PolicyName, device: str, weights: int, sampling: int) -> None:
-        """Add the weights of a policy, which the trainer's process holds on this device."""
-        if (number := self._number(device)) is not None:
-            card = self.cards.setdefault(number, _TrainersCard())
-            card.held[name], card.sampling = weights, max(card.sampling, sampling)
-
-    def add_ranks(self, name: PolicyName, device: str, count: int, parts: Mapping[str, int], start: int) -> None:
-        """Add the ranks of a policy. parts: the bytes of one that learns. start: of one that is loaded."""
-        if (first := self._number(device)) is None:
-            return
-        needs = max(sum(parts.values()), start), sum(parts[part] for part in ("weights", "optimizer", "reference"))
-        if self.torchrun:  # the trainer's process is the first rank of the first policy
-            first, count = 0, 1 - bool(self.ranks)
-        self.ranks[name] = needs
-        for number in () if self.ray else range(first, first + count):
-            self.cards.setdefault(number, _TrainersCard()).ranks[name] = needs
-
-    def _number(self, device: str) -> int | None:
-        """Return the number of the GPU that a device is in the trainer's process; None for a CPU."""
-        kind, _, number = device.partition(":")
-        on_gpu = kind == "cuda" or (kind == "auto" and (self.ray or torch.cuda.is_available()))
-        return int(number or 0) if on_gpu else None
-
-    def lines(self) -> list[str]:
-        """Return a line for each GPU on which the trainer's process holds weights."""
-        return [self._line(number, card) for number, card in sorted(self.cards.items()) if card.held]
-
-    def _line(self, number: int, card: _TrainersCard) -> str:
-        weights, ranks = sum(card.held.values()), card.ranks.values()
-        line = f"  the trainer's cuda:{number}: at most {card.most(*ranks) / _GIB:.2f} GiB: "
-        line += f"{weights / _GIB:.2f} held for {', '.join(card.held)}"
-        line += f"; while one is sampled {card.sampling / _GIB:.2f}" * bool(card.sampling)
-        if ranks:
-            most, stays = (sum(sizes) / _GIB for sizes in zip(*ranks, strict=True))
-            line += f"; in ranks of {', '.join(card.ranks)} at most {most:.2f}, while policies are sampled {stays:.2f}"
-        if self.ray and self.ranks:
-            beside = max(card.most(rank) for rank in self.ranks.values())
-            line += f"; keep this card from Ray: beside a rank it needs {beside / _GIB:.2f}"
-        return line
-
-
-def _start(spec: PolicySpec, state: Mapping[str, int], parameters: int) -> int:
-    """Return the bytes that a rank needs to load the whole model (float32 or 4 bits), before it shards or rounds it."""
-    return state["weights"] if spec.load_in_4bit else 4 * parameters * (1 + bool(state["reference"]))
-
-
-def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
-    if by_torchrun(learner):
-        return f"{count} of the processes that torchrun starts"
-    if (cluster := learner.get("cluster")) is not None:
-        return f"{count} x 1 {'core' if device == 'cpu' else 'card'} where the cluster {cluster} has room"
-    kind, _, first = device.partition(":")
-    cards = f"cuda:{int(first or 0)} to cuda:{int(first or 0) + count - 1} of this machine"
-    if kind == "cuda" or (kind == "auto" and torch.cuda.is_available()):
-        return cards
-    return f"{count} processes on the CPU of this machine" + (f" ({cards}, if it had them)" if kind == "auto" else "")
-
-
-def _on_cpu(device: str, learner: Mapping[str, Any]) -> bool:
-    """Return whether ranks run on CPUs. Where Ray finds a place for ``auto``, it is taken to have GPUs."""
-    kind, by_ray = device.partition(":")[0], learner.get("cluster") is not None and not by_torchrun(learner)
-    return kind == "cpu" or (kind == "auto" and not by_ray and not torch.cuda.is_available())
+        detail = ", ".join(f"{part} {size / GIB:.2f}" for part, size in found.items() if size)
+        return f"at most {sum(found.values()) / GIB:.2f} GiB ({detail})"
 
 
 def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:

@@ -13,7 +13,7 @@ from coevolve.faults import blame
 from coevolve.learners import LEARNERS
 from coevolve.learners.sizes import weightless
 from coevolve.models import names as models
-from coevolve.recipe import memory
+from coevolve.recipe import memory, rank_memory
 from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Parts, Recipe, parts
 from coevolve.recipe.trial import NoTask, silent, trial
@@ -42,7 +42,7 @@ def plan(recipe: Recipe) -> str:
         "",
         *_compute(recipe),
         "",
-        *(memory.of_ranks(recipe, algorithm) if _on_ranks(recipe) else memory.of_processes(recipe, checked)),
+        *(rank_memory.of_ranks(recipe, algorithm) if _on_ranks(recipe) else memory.of_processes(recipe, checked)),
     ]
     return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
