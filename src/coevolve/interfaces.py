@@ -66,8 +66,7 @@ class Published:
     the model's context length. eos: ids that end a turn. save: writes the weights into a folder that transformers or
     peft can load; valid until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights
     are in this process, else None. send: (send) calls ``send`` with full weights where they are; None where a learner
-    cannot. logps: the learner's ``logps``, valid as long; None where it has none. rate: the learning rate of the last
-    update; 0 before the first.
+    cannot. logps: the learner's ``logps``, valid as long; None where it has none.
     """
 
     name: PolicyName
@@ -80,7 +79,6 @@ class Published:
     policy: Any = None
     send: Callable[[Send], None] | None = None
     logps: Callable[[Batch], Tensor] | None = None
-    rate: float = 0.0
 
 
 class TurnSource(Protocol):

@@ -27,6 +27,7 @@ from toy import toy, without_times
 from coevolve import cli
 from coevolve.algorithms import maac
 from coevolve.engines import arrival, server, started
+from coevolve.engines.arrival import Answer
 from coevolve.engines.base import Sample
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
@@ -179,57 +180,86 @@ def test_weights_that_did_not_arrive_stop_the_run(
     assert all(map(torch.equal, before, learner.parameters))
 
 
-HALF = {"dtype": "bfloat16", "learning_rate": 1e-5, "compute": "torch"}
-"""Full weights that move in a step by less than the gate sees in bfloat16."""
+HALF = {"dtype": "bfloat16", "compute": "torch"}
 
 
-def in_half(served: Serve, model: str, **changes: Any) -> Any:
-    policies = {"ann": PolicySpec(model, **{**HALF, **changes})}
+def in_half(served: Serve, model: str, rate: float) -> Any:
+    policies = {"ann": PolicySpec(model, learning_rate=rate, **HALF)}
     return toy(model, roles=("pioneer",), policies=policies, engine=served(), workers=False)
 
 
-def test_half_precision_weights_that_did_not_arrive_stop_the_run(
+def test_half_precision_weights_that_did_not_arrive_stop_the_run_at_the_publish(
     served: Serve, fake: FakeServer, micro_model: str
 ) -> None:
     fake.forgets = True
-    words = r"policy 'ann', version 1: vLLM .* took these weights and did not load them: .* as with version 0"
+    words = (
+        r"policy 'ann', version 1: vLLM .* took these weights and did not load them: .* as with version 0, to the last"
+    )
     with pytest.raises(ValueError, match=words):
-        in_half(served, micro_model).step(0)
+        in_half(served, micro_model, 1e-2).step(0)
 
 
-def test_the_gate_alone_lets_them_pass(
-    served: Serve, fake: FakeServer, micro_model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrival, "unclear_to_gate", lambda new: False)
-    fake.forgets = True
-    trainer = in_half(served, micro_model)
-    for i in range(3):
-        trainer.step(i)
-
-
-def test_half_precision_weights_that_arrive_are_taken_in_every_step(served: Serve, micro_model: str) -> None:
-    trainer = in_half(served, micro_model)
-    for i in range(3):
-        assert trainer.step(i)["agents/ann/grad_norm"] > 0
-
-
-def test_an_update_that_a_server_may_round_away_is_warned_of(
+def test_small_updates_that_did_not_arrive_are_warned_of_once(
     served: Serve, fake: FakeServer, micro_model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """By less than the gate, or the bound, sees: from the first publish on."""
     fake.forgets = True
-    in_half(served, micro_model, learning_rate=1e-7).step(0)
-    assert "may not have loaded these weights: it samples a fixed prompt as with version 0" in caplog.text
-    assert "its learning rate was 1.0e-07" in caplog.text
+    trainer = in_half(served, micro_model, 1e-5)
+    for i in range(3):
+        trainer.step(i)
+        assert caplog.text.count("may not have loaded these weights") == 1
+    assert "policy 'ann', version 1: vLLM" in caplog.text
+
+
+def test_half_precision_weights_that_arrive_are_taken_in_every_step(
+    served: Serve, micro_model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = in_half(served, micro_model, 1e-3)
+    for i in range(3):
+        assert trainer.step(i)["agents/ann/grad_norm"] > 0
+    assert "loaded" not in caplog.text
 
 
 def test_weights_that_an_update_did_not_move_need_not_arrive(
     served: Serve, fake: FakeServer, micro_model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.forgets = True
-    trainer = in_half(served, micro_model, learning_rate=1e-30)
+    trainer = in_half(served, micro_model, 1e-30)
     for i in range(2):
         trainer.step(i)
     assert "loaded" not in caplog.text
+
+
+def answer(version: int, score: float, logp: float = -1.0) -> Answer:
+    return Answer(Sample([5, 6], [logp, -2.0], finished=False), [score, score], version)
+
+
+def test_while_a_server_answers_alike_a_learner_may_move_by_a_twentieth_of_a_nat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = answer(0, -3.0)
+    assert arrival.checked("here", None, first) == first
+    assert arrival.checked("here", first, answer(0, -9.0, logp=-1.5)) == answer(0, -9.0, logp=-1.5)
+    assert arrival.checked("here", first, answer(1, -3.0)) == first  # nothing has moved
+    assert arrival.checked("here", first, answer(0, -3.01)) == first  # published once more
+    assert caplog.text == ""
+    told = arrival.checked("here", first, answer(1, -3.01))
+    assert told == dataclasses.replace(first, told=True)
+    assert "here may not have loaded these weights: it samples a fixed prompt as with version 0" in caplog.text
+    assert "have changed by 0.01 nats a token" in caplog.text
+    assert arrival.checked("here", told, answer(2, -3.04)) == told
+    assert caplog.text.count("may not") == 1
+    with pytest.raises(ValueError, match=r"here took these weights .* changed by 0.06 nats a token; start the server"):
+        arrival.checked("here", told, answer(3, -3.06))
+    unknown = answer(4, -9.0, logp=math.nan)  # which the server's turns are refused for
+    assert arrival.checked("here", unknown, unknown) == unknown
+
+
+def test_a_short_context_leaves_room_for_the_question(build_policy: Build) -> None:
+    new = build_policy(**HALF).published(0)
+    for context, prompt, most in ((1000, 8, 32), (20, 8, 12), (5, 4, 1)):
+        asked, say = arrival.question(new, context)
+        assert (len(say.prompt_ids), say.sampling.length_range[1], asked.eos) == (prompt, most, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ def fits(*changes: str) -> tuple[str, dict[str, tuple[int, int]]]:
     """The line on free memory, and of its sizes the largest that fits and the recipe's."""
     text = plan(load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.*.device=cpu", *changes]))
     [line] = [line for line in text.splitlines() if "free now" in line]
-    sizes = re.findall(r"(\w+) up to ([\d,]+) \(here ([\d,]+)\)", line)
+    sizes = re.findall(r"(\w+)(?: of ann)? up to ([\d,]+) fit \(the recipe has ([\d,]+)\)", line)
     return line, {key: (int(most.replace(",", "")), int(own.replace(",", ""))) for key, most, own in sizes}
 
 
@@ -383,10 +383,22 @@ def test_the_sizes_that_fit_take_nine_tenths_of_the_free_memory(workers: str, mo
 def test_too_little_memory_is_told_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     _free(monkeypatch, 0.3)
     line, found = fits("workers=false")
-    assert "device cpu has 0.30 GiB free now: too little for full micro-batches; it has room for" in line
+    assert "device cpu has 0.30 GiB free now: too little for all that the recipe asks for; micro_tokens of ann" in line
     assert 0 < found["micro_tokens"][0] < 2048
     _free(monkeypatch, 0.01)
-    assert fits("workers=false")[1]["micro_tokens"][0] == 0
+    said = "too little for all that the recipe asks for; no micro_tokens of ann fit (the recipe has 2,048) and no max"
+    assert said in fits("workers=false")[0]
+
+
+def test_a_device_has_one_line_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    _free(monkeypatch, 4.0)
+    assert fits("policies.bob.device=auto") == fits()
+
+
+def test_a_device_that_does_not_say_what_is_free_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: None)
+    text = plan(load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.*.device=cpu"]))
+    assert "device cpu: how much memory is free there is not known" in text
 
 
 def test_a_device_that_is_not_here_has_no_free_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,7 +414,8 @@ def test_a_container_has_what_its_limit_leaves(tmp_path: Path, monkeypatch: pyte
     assert machine is not None and machine > 0
     (tmp_path / "memory.max").write_text("5000000\n")
     (tmp_path / "memory.current").write_text("2000000\n")
-    assert free_memory.free_memory(torch.device("cpu")) == 3_000_000
+    (tmp_path / "memory.stat").write_text("anon 1500000\ninactive_file 400000\nactive_file 100000\n")
+    assert free_memory.free_memory(torch.device("cpu")) == 3_400_000
     (tmp_path / "memory.max").write_text("max\n")
     assert free_memory.free_memory(torch.device("cpu")) > 3_000_000
     assert free_memory.free_memory(torch.device("meta")) is None
@@ -417,7 +430,7 @@ def test_the_hubs_models_have_the_sizes_that_their_cards_say(model: str) -> None
     )
     made: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        count, _ = sizes(made.from_config(config_of(model)))
+        count, _ = sizes(made.from_config(config_of(model, "")))
     assert round(count / 1e9, 3 if billions < 1 else 2) == billions
 
 
@@ -436,11 +449,12 @@ def test_a_dry_run_without_a_network_has_the_sizes_of_our_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(name: str) -> Any:
-        raise ValueError(f"model {name!r} cannot be loaded")
+        raise ValueError(f"model {name!r} cannot be loaded (403); ask for access")
 
     monkeypatch.setattr(learners_sizes, "load_config", gone)
     said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", "Qwen/Qwen2.5-7B-Instruct")
-    table = "7,615,616,512 parameters (by Coevolve's table of models, because the hub does not answer)"
+    why = "model 'Qwen/Qwen2.5-7B-Instruct' cannot be loaded (403)"
+    table = f"7,615,616,512 parameters (by Coevolve's table of the hub's models: {why})"
     assert said[0].startswith(f"ann: {table}, weights sharded") and "71.80 GiB" in said[-1]
     said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", "Somebody/else")
-    assert said[0] == "ann: size unknown: model 'Somebody/else' cannot be loaded"
+    assert said[0] == "ann: size unknown: model 'Somebody/else' cannot be loaded (403); ask for access"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_two_runs_of_a_seed_are_alike(engine: ServerEngine) -> None:
 def test_a_publish_that_does_not_arrive_stops_the_run(engine: ServerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = training(engine, "ann", "bob")
 
-    async def nothing(news: Sequence[Published]) -> None:
+    async def nothing(news: Sequence[Published], scores: Any) -> None:
         """Versions are noted, and the server keeps what it has."""
 
     monkeypatch.setattr(engine, "_take", nothing)
@@ -173,7 +174,7 @@ HALF = {"dtype": "bfloat16", "learning_rate": 1e-6}
 """An update of it moves log-probabilities by less than they differ between vLLM and the learner."""
 
 
-def test_half_precision_weights_arrive(untied: str) -> None:
+def test_half_precision_weights_arrive(untied: str, caplog: pytest.LogCaptureFixture) -> None:
     """The server's turn of the fixed prompt is another one after every publish, and the same for the same weights."""
     made = ServerEngine(start=SMALL)
     trainer = training(made, "ann", spec=PolicySpec(untied, **HALF))
@@ -184,16 +185,20 @@ def test_half_precision_weights_arrive(untied: str) -> None:
             answers.append(made._answers["ann"])
         for before, now in pairwise(answers):
             apart = [a != b for a, b in zip(before.sample.logps, now.sample.logps, strict=True)]
-            changed = [a != b for a, b in zip(before.logps, now.logps, strict=True)]
-            print(f"{sum(apart)} of {len(apart)} the server's, {sum(changed)} the learner's")
+            moved = fmean(abs(a - b) for a, b in zip(before.scores, now.scores, strict=True))
+            print(f"{sum(apart)} of {len(apart)} the server's, {moved:.1e} nats the learner's")
             assert before.sample != now.sample
         trainer.publish(["ann"], 4)
-        assert made._answers["ann"].sample == answers[-1].sample
+        assert made._answers["ann"] is answers[-1]
+        assert "loaded" not in caplog.text
     finally:
         trainer.close()
 
 
-def test_half_precision_weights_that_do_not_arrive_stop_the_run(untied: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_weights_that_do_not_arrive_are_told(
+    untied: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, at the first publish; the gate lets them pass."""
     made = ServerEngine(start=SMALL)
     trainer = training(made, "ann", spec=PolicySpec(untied, **HALF))
 
@@ -202,9 +207,10 @@ def test_half_precision_weights_that_do_not_arrive_stop_the_run(untied: str, mon
 
     monkeypatch.setattr(made, "_posted", nothing)
     try:
-        with pytest.raises(ValueError, match="took these weights and did not load them") as told:
-            trainer.step(0)
-        print(told.value)
+        for i in range(3):
+            print(f"drift {trainer.step(i)['agents/ann/drift']:.1e}")
+            assert caplog.text.count("version 1: vLLM") == caplog.text.count("may not have loaded these weights") == 1
+        print(caplog.text)
     finally:
         trainer.close()
 

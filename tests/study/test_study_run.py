@@ -479,7 +479,10 @@ def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
     theirs = ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})
     todo, lines = run._jobs(book, ["T1"], [0], {processor(): {"toys": {0: ours}, "others": {0: theirs}}})
     assert todo == []
-    assert sorted(lines) == [f"{arm}, seed 0 is here, and no pair: of different versions" for arm in ("others", "toys")]
+    assert sorted(lines) == [
+        f"{arm}, seed 0 is here, and no pair: of different versions; delete its result to make it anew"
+        for arm in ("others", "toys")
+    ]
 
 
 def test_an_evaluation_that_cannot_be_is_named_before_anything_is_run(here):

@@ -2,42 +2,44 @@
 
 In bfloat16 an update at a small rate moves log-probabilities by less than the rounding between server and learner, so
 the gate (``learners.gate``) lets the weights of a step before pass. But a server gives the same numbers for the same
-request as long as it has the same weights. So after every publish it samples one short turn of a fixed prompt: if that
-is the turn of before, to the last bit, though the learner's log-probabilities of it have changed, either the weights
-did not arrive, or the update was too small for the server, which rounds all of its weights. A server whose numbers
-change from request to request passes, and so do weights of which a part arrived.
+request as long as it has the same weights. So at every publish the server samples one short turn of a fixed prompt, and
+the learner scores a fixed text. While the server's turn stays the same to the last bit, the learner's scores must stay
+near those that it had when the server first sampled this turn. A server whose numbers change from request to request is
+not checked, and a part of the weights that did not arrive is not noticed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
+from statistics import fmean
 
 from coevolve.collate import collate
 from coevolve.engines.base import Sample
 from coevolve.interfaces import Published
 from coevolve.types import Problem, Row, Sampling, Say
 
-_PROMPT = range(100, 108)
-"""Token ids, fewer than a block of vLLM's prefix cache (16), so that it computes all of them again."""
+_BOUND = 0.05
+"""The mean change of the learner's log-probabilities, in nats per token, behind which a server must have other numbers.
+Smaller ones may be rounding: a server rounds all of its weights, a learner keeps some in float32. With vLLM on a CPU
+an update at a rate of 1e-8 changed all of a learner's numbers, by .005 to .02 each, and none of the server's."""
+_FIRST, _PROMPT = 100, 8
+"""The prompt's first token id and its length: less than a block of vLLM's prefix cache (16), which is computed anew."""
 _HOW = Sampling(32, temperature=2.0)
 """As hot as vLLM takes, because log-probabilities near 0 would stay the same whatever the weights."""
 
 
-_SHOWS = 1e-6
-"""The learning rate from which an update shows in the numbers of a server. Measured with vLLM on a CPU: at 1e-6 all 32
-tokens of a tiny model had others after each of four updates; at 1e-7 and 1e-8 there were updates after which none had.
-"""
-
-
 @dataclass(frozen=True)
 class Answer:
-    """A server's turn of the fixed prompt, the learner's log-probabilities of it, and the version of its weights."""
+    """A turn that a server sampled, with the version and the learner's scores when it first did. told: whether there
+    was a warning since."""
 
     sample: Sample
-    logps: Sequence[float]
+    scores: Sequence[float]
     version: int
+    told: bool = False
 
 
 def unclear_to_gate(new: Published) -> bool:
@@ -45,40 +47,45 @@ def unclear_to_gate(new: Published) -> bool:
     return new.spec.weights == "full" and new.spec.dtype == "bfloat16" and new.logps is not None
 
 
-def question(new: Published) -> tuple[Published, Say]:
-    """Return the request for the turn, and the policy as it is to be asked: no token ends the turn."""
-    ids = [i % len(new.tokenizer) for i in _PROMPT]
-    how = _HOW.at_length(min(_HOW.length_range[1], new.context - len(ids)))
-    return replace(new, eos=frozenset()), Say("", new.name, Problem("a fixed prompt"), 0, 0, ids, how, key=1)
+def question(new: Published, context: int) -> tuple[Published, Say]:
+    """Return the request for the turn, and the policy as it is to be asked: no token ends the turn. context: the
+    server's."""
+    prompt = [(_FIRST + i) % len(new.tokenizer) for i in range(min(_PROMPT, context - 1))]
+    how = _HOW.at_length(min(_HOW.length_range[1], context - len(prompt)))
+    return replace(new, eos=frozenset()), Say("", new.name, Problem("a fixed prompt"), 0, 0, prompt, how, key=1)
 
 
-def answer(new: Published, say: Say, sample: Sample) -> Answer:
-    """Return the sampled turn with what the learner says of it."""
+def scores(new: Published) -> list[float]:
+    """Return the learner's log-probabilities of a fixed text."""
     assert new.logps is not None  # ``unclear_to_gate``
-    turn = say.answered(sample.action_ids, sample.logps, "", finished=False)
+    _, say = question(new, new.context)
+    ids = [(_FIRST + 7 * i) % len(new.tokenizer) for i in range(say.sampling.length_range[1])]
+    turn = say.answered(ids, [0.0] * len(ids), "", finished=False)
     batch = collate([Row(turn, 0.0, 0)], new.name)
-    return Answer(sample, new.logps(batch)[batch.mask_BT].tolist(), new.version)
+    found: list[float] = new.logps(batch)[batch.mask_BT].tolist()
+    return found
 
 
-def check_arrived(where: str, rate: float, before: Answer | None, now: Answer) -> None:
-    """Raise ValueError if the server answers as before, and the learner does not; only warn if the learning rate of the
-    last update, ``rate``, was so small that this may be its rounding. where: policy, version and server."""
-    if before is None or before.sample != now.sample:
-        return
-    changed = sum(a != b for a, b in zip(before.logps, now.logps, strict=True))
-    if 2 * changed <= len(now.logps):
-        return
+def checked(where: str, before: Answer | None, now: Answer) -> Answer:
+    """Return what the next answer is to be compared with. Raises ValueError if the server answers as before and the
+    learner does not; warns once where that may be rounding. where: policy, version and server, for the message."""
+    if before is None or before.sample != now.sample or not math.isfinite(sum(now.sample.logps)):
+        return now
+    apart = [abs(a - b) for a, b in zip(before.scores, now.scores, strict=True)]
     said = (
-        f"it samples a fixed prompt as with version {before.version}, to the last bit, where {changed} of "
-        f"{len(now.logps)} log-probabilities of the learner have changed"
+        f"it samples a fixed prompt as with version {before.version}, to the last bit, where the learner's "
+        f"log-probabilities have changed by {fmean(apart):.2g} nats a token"
     )
-    if rate >= _SHOWS:
+    if fmean(apart) > _BOUND:
         raise ValueError(
-            f"{where} took these weights and did not load them: {said}; start the server again, from a checkpoint, or "
+            f"{where} took these weights and did not load them: {said}; start the server again and resume the run, or "
             "sample with another engine"
         )
+    if before.told or before.version == now.version or 2 * sum(x > 0 for x in apart) <= len(apart):
+        return before
     getLogger(__name__).warning(
-        "%s may not have loaded these weights: %s; or the update was too small for weights in bfloat16 (its learning "
-        "rate was %.1e)",
-        *(where, said, rate),
+        "%s may not have loaded these weights: %s; or the updates since are too small for weights in bfloat16, which "
+        "the run goes on with up to %g nats",
+        *(where, said, _BOUND),
     )
+    return replace(before, told=True)

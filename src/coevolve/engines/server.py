@@ -248,6 +248,8 @@ class ServerEngine(BaseEngine):
                 self.close()  # else the next publish would start another server, and this one would never be ended
                 raise
             self._begun = True
+        # Before the server wakes, which takes the GPU memory that a learner on its card computes in.
+        scores = {new.name: arrival.scores(new) for new in news if arrival.unclear_to_gate(new)}
         self._wake()
         for new in news:
             if self._sent_apart(new):
@@ -260,7 +262,7 @@ class ServerEngine(BaseEngine):
                 self._broken = True
                 new.send(Transfer(self.url, cast(Way, self.transfer), new.spec.dtype, self.seconds, whose, Nccl))
                 self._broken = False
-        run(self._take(news))
+        run(self._take(news, scores))
 
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
@@ -330,8 +332,9 @@ class ServerEngine(BaseEngine):
             version = (await sent(client, "/version")).json().get("version")
             self.about = self.about.replace(self.routes.name, f"{self.routes.name} {version}", 1)
 
-    async def _take(self, news: Sequence[Published]) -> None:
-        """Have the server load these weights, then remove those that they replace."""
+    async def _take(self, news: Sequence[Published], scores: Mapping[PolicyName, Sequence[float]]) -> None:
+        """Have the server load these weights, then remove those that they replace. scores: of the learners whose
+        weights are checked to have arrived."""
         for new in news:
             if new.spec.weights == "frozen" or not self.scores:
                 continue  # its weights never change
@@ -346,18 +349,19 @@ class ServerEngine(BaseEngine):
             if new.name in self._there:
                 self._replaced.append(self._there[new.name])
             self._there[new.name] = adapter, folder
-            if arrival.unclear_to_gate(new):
-                await self._check_arrived(new)
+            if new.name in scores:
+                await self._check_arrived(new, scores[new.name])
         await self._forget(self.seconds)
 
-    async def _check_arrived(self, new: Published) -> None:
-        """Raise ValueError if the server took these weights and still samples those of before (``arrival``)."""
-        asked, say = arrival.question(new)
+    async def _check_arrived(self, new: Published, scores: Sequence[float]) -> None:
+        """Raise ValueError if the server took these weights and still samples those of before (``arrival``). scores:
+        the learner's, of these weights."""
+        asked, say = arrival.question(new, self.context(new.name))
         where = f"policy {new.name!r}, version {new.version}: {self.about}"
         async with self._requests(lambda: f"{where} left a fixed prompt unanswered") as client:
-            now = arrival.answer(new, say, await self._one(client, asked, say))
-        before, self._answers[new.name] = self._answers.get(new.name), now
-        arrival.check_arrived(where, new.rate, before, now)
+            sample = await self._one(client, asked, say)
+        now = arrival.Answer(sample, scores, new.version)
+        self._answers[new.name] = arrival.checked(where, self._answers.get(new.name), now)
 
     async def _load(self, new: Published, name: str, folder: Path) -> None:
         """Have the server load one policy's weights from a folder, an adapter under this name, unless they were sent

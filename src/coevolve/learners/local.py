@@ -60,7 +60,6 @@ class LocalLearner(Policy):
     ) -> None:
         super().__init__(name, spec, tokenizer, weights, pool)
         self.steps, self.seed = steps, seed
-        self.rate = 0.0  # of the last update
         self.trainable = spec.weights != "frozen"
         self.reference = reference if self.trainable else None
         self.value_head = _value_head(head(weights.base.causal)) if critic and self.trainable else None
@@ -127,7 +126,7 @@ class LocalLearner(Policy):
 
     def published(self, version: int) -> Published:
         """Return the current weights for engines, and number them as this version."""
-        return dataclasses.replace(super().published(version), logps=self.logps, rate=self.rate)
+        return dataclasses.replace(super().published(version), logps=self.logps)
 
     @torch.no_grad()
     def logps(self, batch: Batch) -> Tensor:
@@ -154,7 +153,6 @@ class LocalLearner(Policy):
         check_versions(f"policy {self.name!r}, step {step}", self.version, batch, before)
         factor = lr_factor(self.spec, step, self.steps)
         set_rates(self.optimizer, self.spec, factor)
-        self.rate = self.spec.learning_rate * factor
         seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
@@ -169,7 +167,7 @@ class LocalLearner(Policy):
         return _over_steps(seen) | {
             **said,
             "drift": drift,
-            "lr": self.rate,
+            "lr": self.spec.learning_rate * factor,
             "updates": len(seen),
         }
 

@@ -40,7 +40,7 @@ class ShardedLearner:
         self.name, self.spec, self.start, self.how = name, spec, start, how
         self.tokenizer = load_tokenizer(spec.model)
         self.place = object()  # unique: trained beside all other policies
-        self.version, self.rate = 0, 0.0  # the learning rate of the last update
+        self.version = 0
         self.ranks: Ranks | None = None
         self._begin()
 
@@ -107,7 +107,6 @@ class ShardedLearner:
         """Train as ``LocalLearner.update`` does. If the loss or the gate fails, no rank has taken that optimiser step;
         if ranks are lost, some may have, and only a checkpoint counts."""
         metrics: Metrics = self._ask(f"of step {step}", "update", batch, targets, objective, step)[0]
-        self.rate = metrics["lr"]
         return metrics
 
     def published(self, version: int) -> Published:
@@ -118,7 +117,7 @@ class ShardedLearner:
         if self.own_card:  # the number does not count the GPUs of this process, where a local engine keeps its copy
             spec = dataclasses.replace(spec, device=spec.device.partition(":")[0])
         given = spec, self.tokenizer, context, eos, self.save_model
-        return Published(self.name, version, *given, send=self.send_model, logps=self.logps, rate=self.rate)
+        return Published(self.name, version, *given, send=self.send_model, logps=self.logps)
 
     def save_model(self, folder: Path) -> None:
         """Have the first rank write a folder that transformers or peft can load."""

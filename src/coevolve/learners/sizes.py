@@ -34,7 +34,7 @@ def weightless(model: str) -> Any:
             raise
         if model not in SIZES:
             return str(error)  # training tries again, when there may be a network
-        config = config_of(model)
+        config = config_of(model, str(error))
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
         return auto.from_config(config)

@@ -30,8 +30,6 @@ _ONE_AND_A_HALF = _qwen("qwen2", 1536, 28, 12, 2, 8960, 151_936)
 _THREE = _qwen("qwen2", 2048, 36, 16, 2, 11_008, 151_936)
 _SEVEN = _qwen("qwen2", 3584, 28, 28, 4, 18_944, 152_064, tie_word_embeddings=False)
 
-_MARK = "sizes by coevolve.models.hub_sizes"
-
 SIZES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-0.5B-Instruct": _HALF,
     "Qwen/Qwen2.5-1.5B-Instruct": _ONE_AND_A_HALF,
@@ -45,11 +43,13 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def config_of(model: str) -> Any:
-    """Return a configuration with the sizes of a model in ``SIZES``."""
-    return AutoConfig.for_model(**SIZES[model], name_or_path=_MARK)
+def config_of(model: str, why: str) -> Any:
+    """Return a configuration with the sizes of a model in ``SIZES``. why: the reason for not taking its own."""
+    config = AutoConfig.for_model(**SIZES[model])
+    config.sizes_by_table = why
+    return config
 
 
-def is_of_table(config: Any) -> bool:
-    """Return whether ``config_of`` has made a configuration."""
-    return bool(config.name_or_path == _MARK)
+def why_by_table(config: Any) -> str:
+    """Return the reason that ``config_of`` was given; empty for a model's own configuration."""
+    return str(getattr(config, "sizes_by_table", ""))

@@ -15,7 +15,7 @@ from coevolve.compute.backend import planned
 from coevolve.engines import ENGINES
 from coevolve.learners import cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
-from coevolve.models.hub_sizes import is_of_table
+from coevolve.models.hub_sizes import why_by_table
 from coevolve.models.load import device_of
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Parts, Recipe
@@ -32,7 +32,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about each policy's memory, each device's, and what worker processes need beside it."""
     algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
-    devices: dict[str, _Device] = {}
+    devices: dict[str, _Device] = {}  # by their places
     moved, sent = _Workers(), dict[PolicyName, str]()
     for name, spec in recipe.policies.items():
         decoded = positions(recipe, spec)
@@ -49,27 +49,27 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
         shape = shape_of(made)
-        here = devices.setdefault(spec.device, _Device())
-        here.add(spec, bytes_of, sum(base.values()), shape, decoded, name if spec.elsewhere else "")
+        here = devices.setdefault(_place(spec.device), _Device(spec.device))
+        here.add(name, spec, bytes_of, sum(base.values()), shape, decoded)
         by_pool = not recipe.learner and not spec.elsewhere and not spec.load_in_4bit
         if by_pool and _device(spec.device).type == "cpu":
             moved.add(spec, bytes_of, shape, decoded)
         sent[name] = "" if decoded or spec.weights == "frozen" else publish_size(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
-    lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
+    lines += [f"  together, device {device.name}: {device.sum()}" for device in devices.values()]
     count = _processes(recipe, checked, moved.parameters)
     lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
-    for name, device in devices.items():
-        by = count if count and _device(name).type == "cpu" else 1
-        lines += _that_fits(name, device, moved.more(by) if by > 1 else {}, by)
+    for place, device in devices.items():
+        by = count if count and place == "cpu" else 1
+        lines += _that_fits(device, moved.more(by) if by > 1 else {}, by)
     return lines + _publish(recipe, sent)
 
 
 def counted(made: Any, parameters: int) -> str:
     """Return a model's number of parameters, and where it is from if that is not the model's own configuration."""
-    table = " (by Coevolve's table of models, because the hub does not answer)"
-    return f"{parameters:,} parameters{table * is_of_table(made.config)}"
+    why = why_by_table(made.config).partition("; ")[0]  # behind that is what to do, if it is to be trained
+    return f"{parameters:,} parameters" + f" (by Coevolve's table of the hub's models: {why})" * bool(why)
 
 
 def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
@@ -82,6 +82,12 @@ def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
 def _device(name: str) -> torch.device:
     """Return the device that a recipe names, whether or not this machine has it: a plan may be of another one."""
     return device_of(name) if _is_here(name) else torch.device(name)
+
+
+def _place(name: str) -> str:
+    """Return one name for all names of a device: cuda:0 for cuda, and what auto is here."""
+    device = _device(name)
+    return f"cuda:{device.index or 0}" if device.type == "cuda" else device.type
 
 
 def _is_here(name: str) -> bool:
@@ -149,22 +155,31 @@ def _cached(spec: PolicySpec, shape: cost.Shape) -> int:
 class _Device:
     """The bytes that the policies of one device need together: always, and while one learns or is sampled.
 
-    learning: of the policy that needs most for it, which has these ``micro_tokens``. sampling: likewise, with so many
-    ``positions`` of the KV cache, ``cached`` bytes each."""
+    name: as the first of its policies has it. learning: of the policy that needs most for it, ``learner``, which has
+    these ``micro_tokens``. sampling: likewise, with so many ``positions`` of the KV cache, ``cached`` bytes each."""
 
+    name: str
     held: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
     learning: dict[str, int] = field(default_factory=dict)
+    learner: PolicyName = ""
     micro_tokens: int = 0
     sampling: int = 0
     positions: int = 0
     cached: int = 0
 
     def add(
-        self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int, alone: str
+        self,
+        name: PolicyName,
+        spec: RecipePolicy,
+        state: Mapping[str, int],
+        base: int,
+        shape: cost.Shape,
+        positions: int,
     ) -> None:
-        """Add a policy. base: bytes of its model without trained parts, which other policies of the model share. alone:
-        its name if it does not, since its engine has loaded a model of its own; else empty."""
+        """Add a policy. base: bytes of its model without trained parts, which other policies of the model share unless
+        an engine has loaded a model of its own."""
+        alone = name if spec.elsewhere else ""
         full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute, alone)
         self.held += sum(state.values()) - state["gradients"] - (state["reference"] if full else base)
         if key not in self.bases and (state["reference"] or not full):
@@ -173,7 +188,7 @@ class _Device:
         if spec.weights != "frozen":
             learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
             if sum(learns.values()) > sum(self.learning.values()):
-                self.learning, self.micro_tokens = learns, spec.micro_tokens
+                self.learning, self.learner, self.micro_tokens = learns, name, spec.micro_tokens
         if (samples := sampling_bytes(spec, shape, positions)) > self.sampling:
             self.sampling, self.positions, self.cached = samples, positions, _cached(spec, shape)
 
@@ -189,22 +204,30 @@ class _Device:
         return f"at most {self.most / GIB:.2f} GiB: {self.held / GIB:.2f} held{learns}{samples}"
 
 
-def _that_fits(name: str, device: _Device, beside: Mapping[str, int], processes: int) -> list[str]:
+def _that_fits(device: _Device, beside: Mapping[str, int], processes: int) -> list[str]:
     """Return a line on the memory that is free on a device of this machine, and on the sizes that fit into nine tenths
     of it, since the formulas are not exact. beside: bytes that further worker processes need (``_Workers.more``).
     processes: how many have activations, and a KV cache, at the same time."""
-    free = free_memory(_device(name)) if _is_here(name) else None
-    if free is None or not device.learning:
+    if not _is_here(device.name) or not device.learning:
         return []
+    if (free := free_memory(_device(device.name))) is None:
+        return [f"  device {device.name}: how much memory is free there is not known"]
     gradients, tokens = device.learning["gradients"], device.learning["activations"] / device.micro_tokens
     learning = sum(device.learning.values()) - gradients
     room = int(0.9 * free) - device.held - sum(beside.values()) + beside.get("work", 0)
-    fits = [("micro_tokens", device.micro_tokens, ((room - gradients) / processes - learning) / tokens)]
+    extra = ((room - gradients) / processes - learning) / tokens
+    fits = [(f"micro_tokens of {device.learner}", device.micro_tokens, extra)]
     if device.cached:
         fits.append(("max_tokens", device.positions, (room / processes - device.sampling) / device.cached))
-    most = [f"{key} up to {max(0, size + math.floor(more)):,} (here {size:,})" for key, size, more in fits]
-    enough = "" if device.most + sum(beside.values()) <= free else "too little for full micro-batches; "
-    return [f"  device {name} has {free / GIB:.2f} GiB free now: {enough}it has room for {' and '.join(most)}"]
+    most = [_at_most(key, size, size + math.floor(more)) for key, size, more in fits]
+    enough = "" if device.most + sum(beside.values()) <= free else "too little for all that the recipe asks for; "
+    return [f"  device {device.name} has {free / GIB:.2f} GiB free now: {enough}{' and '.join(most)}"]
+
+
+def _at_most(key: str, size: int, most: int) -> str:
+    if most <= 0:
+        return f"no {key} fit (the recipe has {size:,})"
+    return f"{key} up to {most:,} fit (the recipe has {size:,})"
 
 
 @dataclass

@@ -35,7 +35,8 @@ def of_ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         if spec.weights == "frozen":
             own = cost.plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
             cards.hold(name, spec.device, own, sampling_bytes(spec, shape_of(made), positions(recipe, spec)))
-            lines.append(f"  {name}: frozen, {own / GIB:.2f} GiB in the trainer's process, which it shares with nobody")
+            where = f"{own / GIB:.2f} GiB in the trainer's process, which it shares with nobody"
+            lines.append(f"  {name}: frozen, {where}; {counted(made, parameters)}")
             continue
         shape, sharded, adapter = shape_of(made), spec.weights == "full", adapter_size(made, spec)
         state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear, adapter)

@@ -260,16 +260,17 @@ def _how(book: Book, claims: Sequence[Judged]) -> Section:
 
 
 def _predating(book: Book, claims: Sequence[Judged]) -> str:
-    """Return for which claims with all their pairs the history shows that they were written before their runs; empty
-    where none has all of them, and in a study without lost commits."""
+    """Return for which claims with all their pairs the history shows that they were first written before their runs;
+    empty where none has all of them, and in a study without lost commits."""
     whole = [one for one in claims if one.found and all(len(f.pairs) == book.study.seeds["full"] for f in one.found)]
     shown = [_link(one) for one in whole if not any(found.lost for found in one.found)]
     if not (book.study.lost and whole):
         return ""
     said = f": {and_list(shown)}" if shown else ""
+    others = " The others have pairs of commits that this history has lost." * (len(shown) < len(whole))
     return (
-        f" Git shows for {len(shown)} of the {many(len(whole), 'claim')} with all pairs that they were written before "
-        f"their runs{said}. The others have pairs of commits that this history has lost."
+        f" Git shows for {len(shown)} of the {many(len(whole), 'claim')} with all pairs that they were first written "
+        f"before their runs (what was changed in them since is in their caveats){said}.{others}"
     )
 
 

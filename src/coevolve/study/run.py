@@ -149,7 +149,8 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     todo, lines = list[Job](), list[str]()
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
-            lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, ours(), arm, seed))
+            why = and_list(_refused(claims, ours(), arm, seed))
+            lines += [f"{arm}, seed {seed} is here, and no pair: {why}; delete its result to make it anew"] * bool(why)
             continue
         job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
         settings = _checked(book, job)

@@ -31,11 +31,12 @@ from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
 from coevolve.study.results import Everywhere, Result, Results, other_weights
 
+_TOO_EARLY = "finished before the day since which runs count"
 MADE_APART = (
     "on different compute paths",
     "of different versions",
     "from different start weights",
-    "finished before the day since which runs count",
+    _TOO_EARLY,
 )
 """Reasons why two runs are no pair that can be removed by making both of them anew."""
 
@@ -181,7 +182,7 @@ def _pair(
     lost = any(commit in one.commit for one in (*ours, *theirs) for commit in commits)
     times = [str(one.took["finished"]) for one in (*ours, *theirs)]
     if since is not None and min(times) < since.isoformat():
-        why = MADE_APART[3]
+        why = _TOO_EARLY
     return _Pair(processor, numbers, why, measures.spread(theirs[0]), lost, max(times))
 
 
