@@ -275,6 +275,29 @@ def test_a_server_is_asked_only_where_the_gate_may_not_see_it(
         assert turns[0]["sampling_params"]["stop_token_ids"] == [] and len(turns[0]["token_ids"]) < 16
 
 
+def test_who_waits_for_a_server_is_named(
+    served: Serve,
+    fake: FakeServer,
+    build_policy: Build,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    team = [dataclasses.replace(build_policy(**LORA).published(0), name=name) for name in ("ann", "bob")]
+    engine = served()
+    engine.publish(team)
+    engine.sleeps = True
+    answer = fake.answer
+
+    def broken(route: str, body: Any) -> tuple[int, Any]:
+        return (500, "no") if route in ("/sleep", "/wake_up") else answer(route, body)
+
+    monkeypatch.setattr(fake, "answer", broken)
+    engine.rest()
+    assert "policies 'ann', 'bob', sending their server to sleep: vLLM" in caplog.text
+    with pytest.raises(ShortageError, match=r"^policies 'ann', 'bob', waking their server: vLLM .* failed"):
+        engine.generate({"ann": make_says([[5, 6]], Sampling(5), policy="ann")})
+
+
 def test_a_publish_that_was_forgotten_stops_the_run(served: Serve, micro_model: str) -> None:
     engine = served()
     trainer = toy(micro_model, policies=team(micro_model, **LORA), engine=engine, workers=False)

@@ -163,7 +163,7 @@ class ServerEngine(BaseEngine):
     def _wake(self) -> None:
         if self._asleep:
             torch.cuda.empty_cache()  # of what a learner in this process has freed, and the server takes
-            run(self._posted({self.routes.wake: {}}, "a server that slept"))
+            run(self._posted({self.routes.wake: {}}, f"{self._team}, waking their server"))
             self._asleep = False
 
     def _check_sampling(self, say: Say) -> None:
@@ -187,7 +187,7 @@ class ServerEngine(BaseEngine):
         if self._begun and self.sleeps and not self._asleep:
             self._asleep = True  # also if it says so too late
             try:
-                run(self._posted({self.routes.sleep: {}}, "a server that is to sleep"))
+                run(self._posted({self.routes.sleep: {}}, f"{self._team}, sending their server to sleep"))
             except OSError as error:  # if it died, the next publish starts it again
                 logging.getLogger(__name__).warning("%s; it may be awake", error)
 
@@ -268,13 +268,13 @@ class ServerEngine(BaseEngine):
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
         ValueError for a route that it lacks."""
         self.about = f"{self.routes.name} at {self.url}{', started here' if self.ours else ''}"
-        async with self._requests(lambda: f"{self.about} did not say what it can do") as client:
+        async with self._requests(lambda: f"{self._team}: {self.about} did not say what it can do") as client:
             try:
                 if self.routes.schema:
                     await self._check_routes(client)
                 self._base, self._longest = await self._listed(client)
             except FailedError as error:
-                raise ShortageError(f"{self.about} does not answer: {error}") from error
+                raise ShortageError(f"{self._team}: {self.about} does not answer: {error}") from error
 
     async def _listed(self, client: Any) -> tuple[str, int | None]:
         """Return the server's name of its base model (``model``, or else the first listed model that is no adapter) and
@@ -446,6 +446,11 @@ class ServerEngine(BaseEngine):
             raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
         except ValueError as error:
             raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
+
+    @property
+    def _team(self) -> str:
+        """The policies that the server samples, for errors that are of all of them."""
+        return f"{'policy' if len(self.published) == 1 else 'policies'} {', '.join(map(repr, self.published))}"
 
     def _whose(self, name: PolicyName, say: Say) -> str:
         return f"policy {name!r}, version {self.published[name].version}, problem {say.problem.id!r}"

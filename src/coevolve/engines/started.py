@@ -78,7 +78,8 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
             if child.ended is not None or time.monotonic() > end:
                 how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
                 said = f"it said last {child.last_line()[:300]!r}, and all of it is in {child.log}"
-                raise ShortageError(f"`{' '.join(command)}` {how}; {said}")
+                whose = f"the server of {', '.join(repr(new.name) for new in team)}"
+                raise ShortageError(f"{whose}, `{' '.join(command)}`, {how}; {said}")
             time.sleep(0.1)
     except BaseException as error:
         child.close(keep_log=isinstance(error, ShortageError))
