@@ -282,6 +282,14 @@ def test_runs_of_before_the_day_since_which_they_count_are_no_pairs():
     assert (one.verdict, one.found[0].values, one.found[0].refused) == ("refuted", pytest.approx([-0.3] * 12), {})
 
 
+def test_why_runs_that_count_are_no_pair_is_said_before_that_others_do_not_count():
+    first = anywhere([0.1] * 12, HERE, "2026-11-23T22:34:24+00:00")
+    anew = anywhere([0.3] * 12, FAR, "2026-11-28T00:00:00+00:00")
+    anew["z, far"]["a"][3] = anew["z, far"]["a"][3].model_copy(update={"versions": {"torch": "3"}})
+    (one,) = judge(study(since="2026-11-28"), first | anew, {})
+    assert one.found[0].refused == {3: "of different versions"}
+
+
 def test_one_run_of_before_that_day_is_enough():
     found = anywhere([0.1] * 12, HERE, "2026-11-28T10:00:00+00:00")
     found["a processor"]["b"] |= finished({4: found["a processor"]["b"][4]}, "2026-11-27T23:59:59+00:00")

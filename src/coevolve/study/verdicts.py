@@ -159,7 +159,7 @@ def _paired(comparison: Comparison, study: Study, kept: Everywhere, since: date 
             found.lost |= {seed} if first.lost else set()
             spreads.append(first.spread)
         elif made:
-            found.refused[seed] = made[0].why
+            found.refused[seed] = min(made, key=lambda pair: pair.why == _TOO_EARLY).why  # of runs that count, if any
     found.margin = _margin(found, spreads)
     return found
 
