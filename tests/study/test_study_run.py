@@ -132,7 +132,7 @@ def kept_by_hand(here, **changes):
 def test_what_is_kept_is_read_back(here):
     file = kept_by_hand(here)
     book = read(here / "claims.yaml")
-    assert run.kept(book)["a far one"]["toys"][0].took["training"] == 7000.0
+    assert run.kept(book)["a far one"]["toys"][0].took.training == 7000.0
     again = results.load(file, here / "results", book.settings("toys"))
     before = file.read_text()
     results.write(again, file)

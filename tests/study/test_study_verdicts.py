@@ -223,7 +223,10 @@ def test_results_of_two_processors_are_no_pair():
 
 
 def finished(seeds, when):
-    return {seed: one.model_copy(update={"took": one.took | {"finished": when}}) for seed, one in seeds.items()}
+    return {
+        seed: one.model_copy(update={"took": one.took.model_copy(update={"finished": when})})
+        for seed, one in seeds.items()
+    }
 
 
 def test_pairs_may_be_of_one_processor_or_of_the_other():

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
@@ -70,6 +70,16 @@ class Evaluated(BaseModel):
     seed: NonNegativeInt | None = None
 
 
+class Took(BaseModel):
+    """Seconds of a run's training and evaluation, and when it finished (ISO 8601, UTC)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    training: NonNegativeFloat
+    evaluation: NonNegativeFloat
+    finished: str
+
+
 _OURS = "coevolve"
 
 
@@ -77,8 +87,8 @@ class Result(BaseModel):
     """The result of a finished run, one arm and seed. recipe: its settings that are not defaults. defaults: all
     settings of algorithm and play, those that the recipe leaves out too; weights: model -> digest of the start weights
     of its policies and of a pre-trained model that pays; both are unknown for results made up to 26 November 2026 (of
-    what pays, 28 November). rows: of the evaluation, sampled decoding only. took: seconds of training and
-    evaluation, and when it finished: all that differs if the run is repeated."""
+    what pays, 28 November). rows: of the evaluation, sampled decoding only. took: all that differs if the
+    run is repeated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -94,7 +104,7 @@ class Result(BaseModel):
     curves: dict[str, list[Number]]
     problems: int
     rows: list[dict[str, str | Number]]
-    took: dict[str, float | str]
+    took: Took
 
     @model_validator(mode="before")
     @classmethod
@@ -141,7 +151,7 @@ class Result(BaseModel):
     @property
     def seconds(self) -> float:
         """Seconds of training and evaluation."""
-        return float(self.took["training"]) + float(self.took["evaluation"])
+        return self.took.training + self.took.evaluation
 
 
 Results = Mapping[str, Mapping[int, Result]]
@@ -200,11 +210,11 @@ def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mappin
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
         rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == "sampled"],
-        took={
-            "training": round(training, 2),
-            "evaluation": round(seconds, 2),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        },
+        took=Took(
+            training=round(training, 2),
+            evaluation=round(seconds, 2),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        ),
     )
 
 

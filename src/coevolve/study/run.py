@@ -374,7 +374,7 @@ def seconds_of(arm: str, book: Book, kept: Results) -> float | None:
     """Return the mean seconds of the arm's runs, else of the most similar runs; None if there are no similar ones."""
     runs = [run for other in ([arm] if arm in kept else _similar(arm, book, kept)) for run in kept[other].values()]
     untrained = book.study.arms[arm].untrained
-    return fmean(float(run.took["evaluation"]) if untrained else run.seconds for run in runs) if runs else None
+    return fmean(run.took.evaluation if untrained else run.seconds for run in runs) if runs else None
 
 
 def _similar(arm: str, book: Book, kept: Results) -> list[str]:

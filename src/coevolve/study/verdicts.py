@@ -180,7 +180,7 @@ def _pair(
         return None
     numbers, why = _numbers(comparison, ours, theirs)
     lost = any(commit in one.commit for one in (*ours, *theirs) for commit in commits)
-    times = [str(one.took["finished"]) for one in (*ours, *theirs)]
+    times = [one.took.finished for one in (*ours, *theirs)]
     if since is not None and min(times) < since.isoformat():
         why = _TOO_EARLY
     return _Pair(processor, numbers, why, measures.spread(theirs[0]), lost, max(times))
