@@ -197,11 +197,19 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     assert f"{file.relative_to(here)} was made by other settings than toys has now: batch_size is 8 there and 9" in said
 
 
-def test_a_result_whose_rows_are_none_is_refused_with_its_name(here, capsys):
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("rows", [3], "rows.0: input should be a valid dictionary"),
+        ("took", {"training": 60.0, "evaluation": 12.0}, "took.finished"),
+        ("took", {"training": -1, "evaluation": 12.0, "finished": ""}, "took.training is -1; want at least 0"),
+    ],
+)
+def test_a_result_that_somebody_has_edited_is_refused_with_its_name(key, value, said, here, capsys):
     file = kept_by_hand(here)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"rows": [3]}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
     assert cli.main(words("--list")) == 2
-    assert f"{file.relative_to(here)}: rows.0: input should be a valid dictionary" in capsys.readouterr().err
+    assert f"{file.relative_to(here)}: {said}" in capsys.readouterr().err
 
 
 def test_results_of_an_arm_under_other_defaults_are_refused(here):
