@@ -113,6 +113,32 @@ def test_compaction_changes_nothing(build_policy: Build, each_way: str, monkeypa
     assert {len(t.action_ids) for t in whole} >= {1, 2, 3}
 
 
+@pytest.mark.parametrize("steps", [15, 16, 17, 40])
+def test_finished_rows_may_be_looked_for_at_every_16th_token(
+    steps: int, build_policy: Build, each_way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on GPUs: the same turns, and all are done before the last token."""
+    policy = build_policy()
+    policy.eos = frozenset(range(0, TOKENS, 5))
+    engine, says = LocalEngine({"a": policy}), make_says(ragged(11, seed=5) * 2, Sampling(steps))
+    at_once = engine.generate({"a": says})["a"]
+    drawn, draw = list[int](), decode.draw
+
+    def counting(*given: Any) -> Any:
+        drawn.append(1)
+        return draw(*given)
+
+    monkeypatch.setattr(decode, "draw", counting)
+    every = decode.every(torch.device("cuda"))
+    assert (every, decode.every(torch.device("cpu"))) == (16, 1)
+    monkeypatch.setattr(decode, "every", lambda device: every)
+    later = engine.generate({"a": says})["a"]
+    assert [t.action_ids for t in later] == [t.action_ids for t in at_once]
+    for a, b in zip(at_once, later, strict=True):
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
+    assert len(drawn) == min(steps, 32)  # behind 17 tokens at the most all have ended
+
+
 def test_who_is_told_of_tokens_hears_those_of_the_turn(build_policy: Build) -> None:
     """Each of its own row, the end among them, in order, while rows leave; and nobody's turn is another one for it."""
     policy = build_policy()

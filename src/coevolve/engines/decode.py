@@ -110,6 +110,12 @@ def decode(
     return _collect(ids_RT, logp_RT, excess_RT, eos_)
 
 
+def every(device: torch.device) -> int:
+    """Return after how many tokens finished rows are looked for, to leave the batch. On a GPU, to look is to wait for
+    all that it has been given: finished rows rather sample up to 15 tokens that nobody uses."""
+    return 1 if device.type == "cpu" else 16
+
+
 def _tell(on_token: Mapping[int, Callable[[int], None]], state: _State, token_B: Tensor) -> None:
     """Pass the new token of each unfinished row to that row's callback, if it has one."""
     for row, token, done in zip(state.row_B.tolist(), token_B.tolist(), state.done_B.tolist(), strict=True):
@@ -118,12 +124,13 @@ def _tell(on_token: Mapping[int, Callable[[int], None]], state: _State, token_B:
 
 
 def _advance(sampler: Sampler, state: _State, ids_RT: Tensor, t: int) -> bool:
-    """Feed new token t of the unfinished rows to the model; return False if all rows are done. Synchronizes with the
-    device once, to read which rows are done."""
-    done = state.done_B.tolist()
-    if all(done):
-        return False
-    state.compact(done)
+    """Feed new token t of the rows in the batch to the model; return False if all rows are done. Synchronizes with the
+    device where it reads which rows are done."""
+    if (t + 1) % every(state.done_B.device) == 0:
+        done = state.done_B.tolist()
+        if all(done):
+            return False
+        state.compact(done)
     hidden_BW = state.cache.step(ids_RT[state.row_B, t], state.length_B + t)
     state.logits_BV = sampler.logits(hidden_BW)
     return True
