@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -173,7 +174,13 @@ def test_rewards_are_computed_in_the_calling_thread():
     assert set(seen) == {threading.current_thread()}
 
 
-def test_an_interrupt_ends_the_plays():
+@pytest.fixture
+def minds_ctrl_c(monkeypatch):
+    """Also where the tests run in a shell's background, which ignores it."""
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
+
+
+def test_an_interrupt_ends_the_plays(minds_ctrl_c):
     """Ctrl-C comes while a reward is computed and another episode's turn is awaited for an hour."""
     engine = Apart(script, lambda say: 3600 if say.problem.id == "q" else 0)
     task = Counted()
@@ -187,7 +194,7 @@ def test_an_interrupt_ends_the_plays():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("plays", "do_"))]
 
 
-def test_an_interrupt_does_not_wait_for_a_play_that_loops(monkeypatch):
+def test_an_interrupt_does_not_wait_for_a_play_that_loops(monkeypatch, minds_ctrl_c):
     monkeypatch.setattr("coevolve.rollout._GRACE", 0.1)
     looping, ended = threading.Event(), threading.Event()
 

@@ -24,7 +24,7 @@ def result(arm, seed, *, machine=HERE, versions=None, rows=(), problems=4, steps
         arm=arm, seed=seed, recipe=roles | ({"steps": steps} if steps else {}), machine=machine,
         evaluated=Evaluated(),
         versions=versions or {"torch": "2"}, commit="0" * 40, curves=curves, problems=problems, rows=list(rows),
-        took={"training": 60.0, "evaluation": 12.0, "finished": "then"},
+        took={"training": 60.0, "evaluation": 12.0, "finished": "2026-11-24T12:00:00+00:00"},
     )  # fmt: skip
 
 

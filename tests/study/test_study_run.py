@@ -122,7 +122,7 @@ def kept_by_hand(here, **changes):
         arm="toys", seed=0, recipe=results.shared_settings(recipe), evaluated=results.Evaluated(), problems=4,
         versions={}, commit="", curves={"reward": [1.0]},
         machine=results.Machine(processor="a far one", compute=(), threads=1), rows=[],
-        took={"training": 7000.0, "evaluation": 200.0, "finished": ""},
+        took={"training": 7000.0, "evaluation": 200.0, "finished": "2026-11-24T12:00:00+00:00"},
     ).model_copy(update=changes)  # fmt: skip
     file = results.result_file(here / "results", "toys", made.seed, made.machine.processor)
     results.write(made, file)
@@ -202,7 +202,12 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     [
         ("rows", [3], "rows.0: input should be a valid dictionary"),
         ("took", {"training": 60.0, "evaluation": 12.0}, "took.finished"),
-        ("took", {"training": -1, "evaluation": 12.0, "finished": ""}, "took.training is -1; want at least 0"),
+        ("took", {"training": 60.0, "evaluation": 12.0, "finished": "29 Nov"}, "took.finished"),
+        (
+            "took",
+            {"training": -1, "evaluation": 12.0, "finished": "2026-11-24T12:00:00+00:00"},
+            "took.training is -1; want at least 0",
+        ),
     ],
 )
 def test_a_result_that_somebody_has_edited_is_refused_with_its_name(key, value, said, here, capsys):
@@ -487,9 +492,9 @@ def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
     theirs = ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})
     todo, lines = run._jobs(book, ["T1"], [0], {processor(): {"toys": {0: ours}, "others": {0: theirs}}})
     assert todo == []
+    do = "without its result, or its partner's, it is made anew"
     assert sorted(lines) == [
-        f"{arm}, seed 0 is here, and no pair: of different versions; delete its result to make it anew"
-        for arm in ("others", "toys")
+        f"{arm}, seed 0 is here, and no pair: of different versions; {do}" for arm in ("others", "toys")
     ]
 
 

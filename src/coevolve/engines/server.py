@@ -238,6 +238,9 @@ class ServerEngine(BaseEngine):
             self._end(keep_log=True)
         if not self._begun:
             news = list(self.published.values())  # a server that begins has none
+        # Before the server starts or wakes, which takes the GPU memory that a learner on its card computes in.
+        scores = {new.name: arrival.scores(new) for new in news if self.scores and arrival.unclear_to_gate(new)}
+        if not self._begun:
             if self.ours:
                 self.child, self.url = serve(
                     list(self.published.values()), self.start or {}, self.seconds, self.transfer
@@ -248,8 +251,6 @@ class ServerEngine(BaseEngine):
                 self.close()  # else the next publish would start another server, and this one would never be ended
                 raise
             self._begun = True
-        # Before the server wakes, which takes the GPU memory that a learner on its card computes in.
-        scores = {new.name: arrival.scores(new) for new in news if arrival.unclear_to_gate(new)}
         self._wake()
         for new in news:
             if self._sent_apart(new):

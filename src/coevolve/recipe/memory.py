@@ -33,7 +33,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     algorithm = checked.algorithm
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}  # by their places
-    moved, sent = _Workers(), dict[PolicyName, str]()
+    moved, sent, unknown = _Workers(), dict[PolicyName, str](), False
     for name, spec in recipe.policies.items():
         decoded = positions(recipe, spec)
         if spec.elsewhere and not decoded:
@@ -42,6 +42,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         made = weightless(spec.model)
         if isinstance(made, str):
             lines.append(f"  {name}: size unknown: {made}")
+            unknown = True
             continue
         count, linear = sizes(made)
         adapter = adapter_size(made, spec)
@@ -60,7 +61,7 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     lines += [f"  together, device {device.name}: {device.sum()}" for device in devices.values()]
     count = _processes(recipe, checked, moved.parameters)
     lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
-    for place, device in devices.items():
+    for place, device in [] if unknown else devices.items():
         by = count if count and place == "cpu" else 1
         lines += _that_fits(device, moved.more(by) if by > 1 else {}, by)
     return lines + _publish(recipe, sent)

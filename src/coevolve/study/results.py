@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
@@ -77,7 +77,7 @@ class Took(BaseModel):
 
     training: NonNegativeFloat
     evaluation: NonNegativeFloat
-    finished: str
+    finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
 
 
 _OURS = "coevolve"

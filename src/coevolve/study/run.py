@@ -150,7 +150,9 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
             why = and_list(_refused(claims, ours(), arm, seed))
-            lines += [f"{arm}, seed {seed} is here, and no pair: {why}; delete its result to make it anew"] * bool(why)
+            lines += [
+                f"{arm}, seed {seed} is here, and no pair: {why}; without its result, or its partner's, it is made anew"
+            ] * bool(why)
             continue
         job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
         settings = _checked(book, job)
