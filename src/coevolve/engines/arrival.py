@@ -23,9 +23,9 @@ from coevolve.types import Problem, Row, Sampling, Say
 
 _BOUND = 0.05
 """The mean change of the learner's log-probabilities, in nats per token, behind which a server must have other numbers.
-Smaller ones may be rounding: a server rounds all of its weights, a learner keeps some in float32. On the
-fixed text changes of all weights by 1e-9 to 1e-7 moved SmolLM2-135M by .009 to .015, rounded only in part, and by 0 to
-.018 with all weights rounded; no larger model was measured."""
+Smaller ones may be rounding: a server rounds all of its weights, a learner keeps some in float32. On the fixed text
+changes of all weights by 1e-9 to 1e-7 moved SmolLM2-135M by 0 to .015, rounded only in part, and by 0 to .018 with all
+weights rounded; no larger model was measured."""
 _FIRST, _PROMPT = 100, 8
 """The prompt's first token id and its length: less than a block of vLLM's prefix cache (16), which is computed anew."""
 _HOW = Sampling(32, temperature=2.0)

@@ -236,8 +236,7 @@ class ServerEngine(BaseEngine):
     def _publish(self, news: Sequence[Published]) -> None:
         if self._broken and self.child is not None:  # by ranks that were lost in the middle of a transfer
             self._end(keep_log=True)
-        if not self._begun:
-            news = list(self.published.values())  # a server that begins has none
+        news = news if self._begun else list(self.published.values())  # a server that begins has none
         # Before the server starts or wakes, which takes the GPU memory that a learner on its card computes in.
         scores = {new.name: arrival.scores(new) for new in news if self.scores and arrival.unclear_to_gate(new)}
         if not self._begun:

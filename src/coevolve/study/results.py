@@ -87,8 +87,8 @@ class Result(BaseModel):
     """The result of a finished run, one arm and seed. recipe: its settings that are not defaults. defaults: all
     settings of algorithm and play, those that the recipe leaves out too; weights: model -> digest of the start weights
     of its policies and of a pre-trained model that pays; both are unknown for results made up to 26 November 2026 (of
-    what pays, 28 November). rows: of the evaluation, sampled decoding only. took: all that differs if the
-    run is repeated."""
+    what pays, 28 November). rows: of the evaluation, sampled decoding only. took: all that differs if the run is
+    repeated."""
 
     model_config = ConfigDict(extra="forbid")
 
