@@ -52,10 +52,10 @@ class Task(Protocol):
     def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
 
 
-Send: TypeAlias = Callable[[Mapping[str, "Tensor"], Callable[["Tensor"], "Tensor"]], None]
-"""(weights, whole) -> None: sends full weights, by their names in a checkpoint, to a server. Called in the process that
-has them, and picklable. whole: (weight) -> the same as one tensor, to be called for one after the other in this order.
-"""
+Send: TypeAlias = Callable[[Mapping[str, "Tensor"], Callable[["Tensor"], "Tensor"]], Any]
+"""(weights, whole) -> what there is to tell: sends full weights, by their names in a checkpoint, to a server. Called in
+the process that has them, and picklable, as is what it returns. whole: (weight) -> the same as one tensor, to be called
+for one after the other in this order."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Published:
     version: the number of the training step that these weights are for. tokenizer: with its chat template. context:
     the model's context length. eos: ids that end a turn. save: writes the weights into a folder that transformers or
     peft can load; valid until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights
-    are in this process, else None. send: (send) calls ``send`` with full weights where they are; None where a learner
-    cannot. logps: the learner's ``logps``, valid as long; None where it has none.
+    are in this process, else None. send: (send) calls ``send`` with full weights where they are, and returns what it
+    returns; None where a learner cannot.
     """
 
     name: PolicyName
@@ -77,8 +77,7 @@ class Published:
     eos: frozenset[int]
     save: Callable[[Path], None]
     policy: Any = None
-    send: Callable[[Send], None] | None = None
-    logps: Callable[[Batch], Tensor] | None = None
+    send: Callable[[Send], Any] | None = None
 
 
 class TurnSource(Protocol):

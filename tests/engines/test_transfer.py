@@ -345,6 +345,18 @@ def test_ranks_send_what_a_server_samples(fake: FakeServer, micro_model: str, tm
     assert asked.count(FINISH) == 4 and "/collective_rpc" not in asked
 
 
+def test_what_ranks_send_in_half_precision_has_to_arrive(
+    fake: FakeServer, micro_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of two tells what it sent."""
+    file, toy_file = tmp_path / "team.yaml", Path(__file__).parents[1] / "toy.py"
+    file.write_text(RECIPE.format(toy=toy_file, model=micro_model, url=fake.url, out=tmp_path / "run"))
+    fake.forgets = True
+    assert cli.main(["train", str(file), "policies.ann.dtype=bfloat16", "policies.ann.learning_rate=1e-5"]) == 2
+    assert "policy 'ann', version 1: vLLM" in (said := capsys.readouterr().err)
+    assert "took these weights and did not load them" in said
+
+
 def test_ranks_whose_server_fails_stay(fake: FakeServer, micro_model: str) -> None:
     """The first one tells the others, who gather with it what is left; so the weights can be sent to another server."""
     other, spec = FakeServer(micro_model), PolicySpec(micro_model, **FULL)

@@ -237,8 +237,7 @@ class ServerEngine(BaseEngine):
         if self._broken and self.child is not None:  # by ranks that were lost in the middle of a transfer
             self._end(keep_log=True)
         news = news if self._begun else list(self.published.values())  # a server that begins has none
-        # Before the server starts or wakes, which takes the GPU memory that a learner on its card computes in.
-        scores = {new.name: arrival.scores(new) for new in news if self.scores and arrival.unclear_to_gate(new)}
+        sent: dict[PolicyName, arrival.Kept] = {}
         if not self._begun:
             if self.ours:
                 self.child, self.url = serve(
@@ -260,9 +259,10 @@ class ServerEngine(BaseEngine):
                         f"{whose} may have half of the weights of a transfer that failed; start it again"
                     )
                 self._broken = True
-                new.send(Transfer(self.url, cast(Way, self.transfer), new.spec.dtype, self.seconds, whose, Nccl))
+                transfer = Transfer(self.url, cast(Way, self.transfer), new.spec.dtype, self.seconds, whose, Nccl)
+                sent[new.name] = new.send(transfer) or {}
                 self._broken = False
-        run(self._take(news, scores))
+        run(self._take(news, sent))
 
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
@@ -332,9 +332,9 @@ class ServerEngine(BaseEngine):
             version = (await sent(client, "/version")).json().get("version")
             self.about = self.about.replace(self.routes.name, f"{self.routes.name} {version}", 1)
 
-    async def _take(self, news: Sequence[Published], scores: Mapping[PolicyName, Sequence[float]]) -> None:
-        """Have the server load these weights, then remove those that they replace. scores: of the learners whose
-        weights are checked to have arrived."""
+    async def _take(self, news: Sequence[Published], sent: Mapping[PolicyName, arrival.Kept]) -> None:
+        """Have the server load these weights, then remove those that they replace. sent: some of the weights that were
+        sent without the disk."""
         for new in news:
             if new.spec.weights == "frozen" or not self.scores:
                 continue  # its weights never change
@@ -349,18 +349,18 @@ class ServerEngine(BaseEngine):
             if new.name in self._there:
                 self._replaced.append(self._there[new.name])
             self._there[new.name] = adapter, folder
-            if new.name in scores:
-                await self._check_arrived(new, scores[new.name])
+            if arrival.unclear_to_gate(new):
+                await self._check_arrived(new, sent.get(new.name) or arrival.kept_of(folder))
         await self._forget(self.seconds)
 
-    async def _check_arrived(self, new: Published, scores: Sequence[float]) -> None:
-        """Raise ValueError if the server took these weights and still samples those of before (``arrival``). scores:
-        the learner's, of these weights."""
+    async def _check_arrived(self, new: Published, kept: arrival.Kept) -> None:
+        """Raise ValueError if the server took these weights and still samples those of before (``arrival``). kept: some
+        of these weights."""
         asked, say = arrival.question(new, self.context(new.name))
         where = f"policy {new.name!r}, version {new.version}: {self.about}"
         async with self._requests(lambda: f"{where} left a fixed prompt unanswered") as client:
             sample = await self._one(client, asked, say)
-        now = arrival.Answer(sample, scores, new.version)
+        now = arrival.Answer(sample, kept, new.version)
         self._answers[new.name] = arrival.checked(where, self._answers.get(new.name), now)
 
     async def _load(self, new: Published, name: str, folder: Path) -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 
+from coevolve.engines.arrival import kept
 from coevolve.faults import ShortageError, one_line
 from coevolve.interfaces import Published
 from coevolve.models.policy import DTYPES
@@ -134,9 +135,9 @@ class Transfer:
     whose: str
     group: type[Nccl]
 
-    def __call__(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor]) -> None:
-        """Send these weights. Raises OSError if the server fails or is late, ValueError if it refuses, and for weights
-        that are on no GPU."""
+    def __call__(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Send these weights, and return some of them (``arrival.kept``). Raises OSError if the server fails or is
+        late, ValueError if it refuses, and for weights that are on no GPU."""
         device = next(iter(weights.values())).device
         if device.type != self.group.device:
             raise ValueError(
@@ -144,14 +145,16 @@ class Transfer:
                 f"the device {device.type}; say transfer: disk"
             )
         try:
-            (self._by_nccl if self.way == "nccl" else self._by_ipc)(weights, whole, device)
+            return (self._by_nccl if self.way == "nccl" else self._by_ipc)(weights, whole, device)
         except (FailedError, ShortageError) as error:
             raise ShortageError(f"{self.whose} failed: {error}") from error
         except ValueError as error:
             raise ValueError(f"{self.whose}: {error}") from error
 
-    def _by_nccl(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device) -> None:
-        group = self.group()
+    def _by_nccl(
+        self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device
+    ) -> dict[str, Tensor]:
+        group, told = self.group(), dict[str, Tensor]()
         try:
             world = 1 + int(self._ask(SIZE).json()["world_size"])
             place = base64.b64encode(group.place).decode()
@@ -161,28 +164,35 @@ class Transfer:
             self._wait("it did not join", joining, asking)
             self._ask(START)
             taking = _Beside(lambda: self._ask(UPDATE, {"update_info": self._about(weights.items())}))
-            for x in weights.values():
+            for name, x in weights.items():
                 sent = whole(x).detach().to(DTYPES[self.dtype]).contiguous()
                 self._wait("it did not take all weights", _Beside(partial(group.broadcast, sent)), unless=taking)
+                told |= kept([(name, sent)])
             self._wait("it did not take all weights", taking)
             self._ask(FINISH)
             self._ask(END)
         finally:
             _closed(group)
+        return told
 
-    def _by_ipc(self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    def _by_ipc(
+        self, weights: Mapping[str, Tensor], whole: Callable[[Tensor], Tensor], device: torch.device
+    ) -> dict[str, Tensor]:
+        told = dict[str, Tensor]()
         self._ask(INIT, {"init_info": {"packed": False}})
         self._ask(START)
         for piece in _pieces(weights):
             # Copies, which stay until the server has its own; those of the weights themselves could never be freed.
-            kept = [whole(x).detach().to(DTYPES[self.dtype], copy=True).contiguous() for _, x in piece]
-            self._ask(UPDATE, {"update_info": {**self._about(piece), "ipc_handles_pickled": _handles(kept)}})
-            del kept
+            sent = [whole(x).detach().to(DTYPES[self.dtype], copy=True).contiguous() for _, x in piece]
+            self._ask(UPDATE, {"update_info": {**self._about(piece), "ipc_handles_pickled": _handles(sent)}})
+            told |= kept((name, x) for (name, _), x in zip(piece, sent, strict=True))
+            del sent
         self._ask(FINISH)
         self._ask(END)
         if device.type == "cuda":
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
+        return told
 
     def _about(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
         names, shapes = zip(*((name, list(x.shape)) for name, x in weights), strict=True)

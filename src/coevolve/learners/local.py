@@ -6,7 +6,6 @@ Letters: B rows, T action tokens, N the action tokens of all rows in one line, W
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from coevolve.compute import forward
 from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
-from coevolve.interfaces import Published, Reference
+from coevolve.interfaces import Reference
 from coevolve.learners.gate import Gap, check_lengths, check_versions, sampled_first
 from coevolve.learners.loss import loss_of, token_weights
 from coevolve.learners.optim import adamw, check_state, load_state, lr_factor, saved, set_rates
@@ -123,10 +122,6 @@ class LocalLearner(Policy):
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
-
-    def published(self, version: int) -> Published:
-        """Return the current weights for engines, and number them as this version."""
-        return dataclasses.replace(super().published(version), logps=self.logps)
 
     @torch.no_grad()
     def logps(self, batch: Batch) -> Tensor:

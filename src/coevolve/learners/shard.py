@@ -211,11 +211,12 @@ class ShardLearner(LocalLearner):
             self.weights.base.causal.save_pretrained(folder, state_dict=state)
         self.tokenizer.save_pretrained(folder)
 
-    def send_model(self, send: Send) -> None:
-        """Have ``send`` send the full weights from the parts of all ranks; the first rank sends. If it fails, every
-        rank raises its error, so that none is lost."""
+    def send_model(self, send: Send) -> Any:
+        """Have ``send`` send the full weights from the parts of all ranks; the first rank sends, and returns what it
+        returns. If it fails, every rank raises its error, so that none is lost."""
         weights = checkpoint_tensors(self.models[0])
         order, failed, gathering = iter(weights.values()), list[Exception | None]([None]), False
+        told = None
 
         def gathered(x: Tensor) -> Tensor:
             nonlocal gathering
@@ -227,7 +228,7 @@ class ShardLearner(LocalLearner):
 
         if not self.number:
             try:
-                send(weights, gathered)
+                told = send(weights, gathered)
             except Exception as error:
                 if gathering:  # the others are in another place; they are ended
                     raise
@@ -237,6 +238,7 @@ class ShardLearner(LocalLearner):
         distributed.broadcast_object_list(failed)
         if failed[0] is not None:
             raise failed[0]
+        return told
 
     def save(self, folder: str | Path) -> None:
         """Write the folder of ``LocalLearner.save`` from the parts of all ranks; the first rank writes."""

@@ -117,15 +117,16 @@ class ShardedLearner:
         if self.own_card:  # the number does not count the GPUs of this process, where a local engine keeps its copy
             spec = dataclasses.replace(spec, device=spec.device.partition(":")[0])
         given = spec, self.tokenizer, context, eos, self.save_model
-        return Published(self.name, version, *given, send=self.send_model, logps=self.logps)
+        return Published(self.name, version, *given, send=self.send_model)
 
     def save_model(self, folder: Path) -> None:
         """Have the first rank write a folder that transformers or peft can load."""
         self._saved("save_model", Path(folder))
 
-    def send_model(self, send: Send) -> None:
-        """Have the first rank send the full weights, of which every rank has a part, to a server."""
-        self._ask(f"at version {self.version}", "send_model", send)
+    def send_model(self, send: Send) -> Any:
+        """Have the first rank send the full weights, of which every rank has a part, to a server, and return what
+        ``send`` returns."""
+        return self._ask(f"at version {self.version}", "send_model", send)[0]
 
     def save(self, folder: Path) -> None:
         """Have the first rank write the folder of ``LocalLearner.save``."""

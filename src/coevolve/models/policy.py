@@ -72,9 +72,9 @@ class Policy:
         self.weights.save(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def send_model(self, send: Send) -> None:
-        """Have ``send`` send the full weights to a server."""
-        send(checkpoint_tensors(self.weights.base.causal), lambda x: x)
+    def send_model(self, send: Send) -> Any:
+        """Have ``send`` send the full weights to a server, and return what it returns."""
+        return send(checkpoint_tensors(self.weights.base.causal), lambda x: x)
 
     @contextmanager
     def active(self) -> Iterator[Any]:
