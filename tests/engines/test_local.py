@@ -352,3 +352,12 @@ def test_trained_weights_are_rounded_once_a_sampling(build_policy: Build) -> Non
     with Rounded(policy.parameters) as found:
         sample_base({"a": policy}, {"a": make_says([[5, 6]], Sampling(8))}, 1 << 20)
     assert max(found.counts.values()) == 1
+
+
+def test_policies_on_a_gpu_are_named_with_what_is_lacking_there(
+    build_policy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LocalEngine({name: build_policy() for name in ("ann", "bob")})
+    assert engine.about == "LocalEngine"
+    monkeypatch.setattr(engine.policies["bob"], "device", torch.device("cuda:1"))
+    assert engine.about == "LocalEngine (bob on a GPU without CUDA graphs and continuous batching, which vllm has)"

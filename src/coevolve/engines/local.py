@@ -68,9 +68,11 @@ class LocalEngine(BaseEngine):
 
     @property
     def about(self) -> str:
-        """One line for logs: the engine, and the copies that it holds."""
-        copied = "; ".join(f"a copy of {name}: {policy.backend.about}" for name, policy in self.copies.items())
-        return f"LocalEngine ({copied})" if copied else "LocalEngine"
+        """One line for logs: the engine, the copies that it holds, and which policies it samples on GPUs."""
+        told = [f"a copy of {name}: {policy.backend.about}" for name, policy in self.copies.items()]
+        if on_gpus := [name for name, policy in self.policies.items() if policy.device.type == "cuda"]:
+            told.append(f"{', '.join(on_gpus)} on a GPU without CUDA graphs and continuous batching, which vllm has")
+        return f"LocalEngine ({'; '.join(told)})" if told else "LocalEngine"
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
         """Sample one completion per say, the devices in parallel."""
