@@ -357,7 +357,7 @@ def test_trained_weights_are_rounded_once_a_sampling(build_policy: Build) -> Non
 def test_policies_on_a_gpu_are_named_with_what_is_lacking_there(
     build_policy: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = LocalEngine({name: build_policy() for name in ("ann", "bob")})
+    engine = LocalEngine({"a": build_policy()})
     assert engine.about == "LocalEngine"
-    monkeypatch.setattr(engine.policies["bob"], "device", torch.device("cuda:1"))
-    assert engine.about == "LocalEngine (bob on a GPU without CUDA graphs and continuous batching, which vllm has)"
+    monkeypatch.setattr(engine.policies["a"], "device", torch.device("cuda:1"))
+    assert engine.about == "LocalEngine (a on a GPU without CUDA graphs and continuous batching, which vllm has)"
