@@ -105,10 +105,10 @@ class _Step:
         roles = Counter(say.role for call in calls for says in call.values() for say in says)
         cast, turns = checked.cast(), Counter[PolicyName]()
         for seats in {tuple(cast(step).items()) for step in range(min(recipe.steps, MOST_STEPS))}:
-            here = Counter[PolicyName]()
+            seated = Counter[PolicyName]()
             for role, name in seats:
-                here[name] += roles[role]
-            turns |= here  # the larger of two counts
+                seated[name] += roles[role]
+            turns |= seated  # the larger of two counts
         episodes = recipe.batch_size * recipe.members
         again = episodes * (1 + checked.algorithm.resample)
         together = episodes * max((sum(map(len, call.values())) for call in calls), default=0)
