@@ -20,7 +20,7 @@ from coevolve.learners.sizes import adapter_size, sizes, weightless
 from coevolve.models import names
 from coevolve.models.hub_sizes import SIZES, config_of
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.recipe import memory
+from coevolve.recipe import memory, room
 from coevolve.recipe.plan import plan
 from coevolve.recipe.schema import load_recipe
 from coevolve.runtime import free_memory, placement
@@ -355,7 +355,7 @@ def test_a_recipe_for_a_gpu_is_planned_without_one(qwen: str) -> None:
 
 
 def _free(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * 2**30))
+    monkeypatch.setattr(room, "free_memory", lambda device: int(gib * 2**30))
 
 
 def fits(*changes: str) -> tuple[str, dict[str, tuple[int, int]]]:
@@ -396,7 +396,7 @@ def test_a_device_has_one_line_whatever_it_is_called(monkeypatch: pytest.MonkeyP
 
 
 def test_a_device_that_does_not_say_what_is_free_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: None)
+    monkeypatch.setattr(room, "free_memory", lambda device: None)
     text = plan(load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.*.device=cpu"]))
     assert "device cpu: how much memory is free there is not known" in text
 

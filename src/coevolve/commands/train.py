@@ -26,6 +26,8 @@ def add(commands: Commands) -> None:
     overriding(one)
     resuming(one)
     one.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the plan, and stop")
+    about = "choose micro_tokens, and the local engine's max_tokens, by the memory that is free now"
+    one.add_argument("--fit-memory", action="store_true", help=about)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -42,6 +44,8 @@ def train(args: argparse.Namespace) -> None:
     if not any(one.partition("=")[0].strip() == "output_dir" for one in args.overrides):
         _check_of_run(args.recipe, recipe.output_dir)
     check_taught(recipe)
+    if args.fit_memory:
+        recipe = _fitted(recipe, args.resume, args.dry_run)
     if args.dry_run:
         _plan(recipe, args.resume)
         return
@@ -86,6 +90,40 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     for line in problems(recipe):
         say(line)
     RunDir(recipe.output_dir).check(recipe.steps, resume)
+
+
+def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
+    """Return the recipe with sizes for the memory that is free now, and print them (for a dry run as comments); a model
+    that has yet to be pre-trained is, unless this is a dry run. Raises ValueError as ``fitted`` does."""
+    from coevolve.recipe.schema import check, pretrain
+    from coevolve.runs.folder import RunDir
+
+    check(recipe)  # finds mistakes before the import of torch, which takes seconds
+    if not dry_run and not _by_torchrun(recipe):
+        RunDir(recipe.output_dir).check(recipe.steps, resume)
+        pretrain(recipe)
+    from coevolve.recipe.fit import fitted
+
+    found, lines = fitted(recipe)
+    if resume:
+        lines += _other_sizes(recipe.output_dir, found)
+    for line in lines:
+        say(f"{'# ' * dry_run}{line}")
+    return found
+
+
+def _other_sizes(run: Path, recipe: Recipe) -> list[str]:
+    """Return a line for each size that the run had before a recipe goes on with it with another one."""
+    from coevolve.recipe.inputs import load_yaml
+    from coevolve.runs.identity import flat
+
+    if not (run / "recipe.yaml").is_file():
+        return []
+    old, new = flat(load_yaml(run / "recipe.yaml")), flat(recipe.record())
+    keys = [key for key, size in new.items() if key.endswith(("micro_tokens", "max_tokens")) and old.get(key) != size]
+    return [
+        f"{key} of the run was {old.get(key, 'left out')}: its sums are rounded otherwise from here on" for key in keys
+    ]
 
 
 def _by_torchrun(recipe: Recipe) -> bool:

@@ -24,7 +24,7 @@ def weightless(model: str) -> Any:
 
     Raises ValueError for a folder that holds no model.
     """
-    if models.is_recipe(model):
+    if models.is_to_pretrain(model):
         return f"known when {model} has been run, which training does first if need be"
     here = isinstance(models.resolve(model), Path)
     try:

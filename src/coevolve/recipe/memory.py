@@ -3,12 +3,9 @@ and what a publish writes (``rank_memory`` has that of ranks). Reads no weights.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
 
 from coevolve import defaults
 from coevolve.compute.backend import planned
@@ -16,33 +13,58 @@ from coevolve.engines import ENGINES
 from coevolve.learners import cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
 from coevolve.models.hub_sizes import why_by_table
-from coevolve.models.load import device_of
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
+from coevolve.recipe.room import GIB, Fit, Work, device_named, is_here, learning_work, place_of, sampling_work
 from coevolve.recipe.schema import Parts, Recipe
 from coevolve.runtime.cores import cores
-from coevolve.runtime.free_memory import free_memory
 from coevolve.runtime.placement import keeps_copy, processes
 from coevolve.runtime.pool import LEARNERS_AT_ONCE
 from coevolve.types import PolicyName
 
-_MIB, GIB = 1 << 20, 1 << 30
+_MIB = 1 << 20
 
 
 def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about each policy's memory, each device's, and what worker processes need beside it."""
-    algorithm = checked.algorithm
-    lines = ["memory, by formulas (a base or reference of the same model is there once):"]
-    devices: dict[str, _Device] = {}  # by their places
-    moved, sent, unknown = _Workers(), dict[PolicyName, str](), False
+    needs = _needs(recipe, checked)
+    lines = ["memory, by formulas (a base or reference of the same model is there once):", *needs.lines]
+    lines += [f"  together, device {device.name}: {device.sum()}" for device in needs.devices.values()]
+    if count := needs.workers:
+        lines += [f"  beside that, in {count} worker processes: {needs.moved.in_words(count)}"]
+    for one in [] if needs.unknown else _fits(needs):
+        lines += one.lines()
+    return lines + _publish(recipe, needs.sent)
+
+
+def fits_of_processes(recipe: Recipe, checked: Parts) -> list[Fit]:
+    """Return what is free on each device on which policies learn or are sampled, and the sizes that are to fit there.
+    Raises ValueError for a model of unknown size."""
+    needs = _needs(recipe, checked)
+    for name, why in needs.unknown.items():
+        raise unknown_size(name, why)
+    return _fits(needs)
+
+
+def unknown_size(policy: PolicyName, why: str) -> ValueError:
+    """Return the error for a policy whose memory is to be known, and whose model's size is not."""
+    return ValueError(
+        f"policies.{policy}: the size of its model is not known, so neither is which micro_tokens fit into the free "
+        f"memory: {why}"
+    )
+
+
+def _needs(recipe: Recipe, checked: Parts) -> _Needs:
+    """Return what the policies need, each for itself, on each device, and in worker processes."""
+    algorithm, needs = checked.algorithm, _Needs()
     for name, spec in recipe.policies.items():
         decoded = positions(recipe, spec)
         if spec.elsewhere and not decoded:
-            lines.append(f"  {name}: nothing, its weights are not here")
+            needs.lines.append(f"  {name}: nothing, its weights are not here")
             continue
         made = weightless(spec.model)
         if isinstance(made, str):
-            lines.append(f"  {name}: size unknown: {made}")
-            unknown = True
+            needs.lines.append(f"  {name}: size unknown: {made}")
+            needs.unknown[name] = made
             continue
         count, linear = sizes(made)
         adapter = adapter_size(made, spec)
@@ -50,21 +72,31 @@ def of_processes(recipe: Recipe, checked: Parts) -> list[str]:
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
         shape = shape_of(made)
-        here = devices.setdefault(_place(spec.device), _Device(spec.device))
+        here = needs.devices.setdefault(place_of(spec.device), _Device(spec.device))
         here.add(name, spec, bytes_of, sum(base.values()), shape, decoded)
         by_pool = not recipe.learner and not spec.elsewhere and not spec.load_in_4bit
-        if by_pool and _device(spec.device).type == "cpu":
-            moved.add(spec, bytes_of, shape, decoded)
-        sent[name] = "" if decoded or spec.weights == "frozen" else publish_size(recipe, spec, count, adapter)
+        if by_pool and device_named(spec.device).type == "cpu":
+            needs.moved.add(spec, bytes_of, shape, decoded)
+        needs.sent[name] = "" if decoded or spec.weights == "frozen" else publish_size(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
-        lines.append(f"  {name}: {counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
-    lines += [f"  together, device {device.name}: {device.sum()}" for device in devices.values()]
-    count = _processes(recipe, checked, moved.parameters)
-    lines += [f"  beside that, in {count} worker processes: {moved.in_words(count)}"] * bool(count)
-    for place, device in [] if unknown else devices.items():
-        by = count if count and place == "cpu" else 1
-        lines += _that_fits(device, moved.more(by) if by > 1 else {}, by)
-    return lines + _publish(recipe, sent)
+        needs.lines.append(f"  {name}: {counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
+    needs.workers = _processes(recipe, checked, needs.moved.parameters)
+    return needs
+
+
+def _fits(needs: _Needs) -> list[Fit]:
+    """Return what is free on each device, and the sizes that are to fit there. Worker processes of a CPU share it: each
+    has activations and a KV cache of its own at the same time."""
+    found = []
+    for place, device in needs.devices.items():
+        count = needs.workers if needs.workers and place == "cpu" else 1
+        more = needs.moved.more(count) if count > 1 else {}
+        held = device.held + sum(more.values()) - more.get("work", 0)
+        learning, sampling = (
+            [one.size(held, count) for one in works.values()] for works in (device.learners, device.samplers)
+        )
+        found.append(Fit.on(device.name, learning, sampling, device.most + sum(more.values())))
+    return found
 
 
 def counted(made: Any, parameters: int) -> str:
@@ -76,27 +108,8 @@ def counted(made: Any, parameters: int) -> str:
 def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
     """Return the backend for this policy's model. made: the model without weights."""
     asked = asked_of(spec.compute, recipe.threads)
-    found = planned(made, _device(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
-    return found if _is_here(spec.device) else f"{found} (there is no device {spec.device} on this machine)"
-
-
-def _device(name: str) -> torch.device:
-    """Return the device that a recipe names, whether or not this machine has it: a plan may be of another one."""
-    return device_of(name) if _is_here(name) else torch.device(name)
-
-
-def _place(name: str) -> str:
-    """Return one name for all names of a device: cuda:0 for cuda, and what auto is here."""
-    device = _device(name)
-    return f"cuda:{device.index or 0}" if device.type == "cuda" else device.type
-
-
-def _is_here(name: str) -> bool:
-    try:
-        device_of(name)
-    except ValueError:
-        return False
-    return True
+    found = planned(made, device_named(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
+    return found if is_here(spec.device) else f"{found} (there is no device {spec.device} on this machine)"
 
 
 def publish_size(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
@@ -136,38 +149,27 @@ def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
 
 def positions(recipe: Recipe, spec: RecipePolicy) -> int:
     """Return for how many tokens the local engine holds a KV cache; 0 for another engine, whose cache is elsewhere."""
-    engine = spec.engine or recipe.engine or {"name": "local"}
+    engine = engine_of(recipe, spec)
     return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
 
 
-def sampling_bytes(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
-    """Return the bytes that sampling takes: the KV cache of this many positions, and trained weights in bfloat16."""
-    narrow = spec.dtype == "bfloat16"
-    rounded = 2 * shape.parameters if positions and narrow and spec.weights == "full" else 0
-    return _cached(spec, shape) * positions + rounded
-
-
-def _cached(spec: PolicySpec, shape: cost.Shape) -> int:
-    """Return the bytes of a token in the KV cache."""
-    return 2 * (2 if spec.dtype == "bfloat16" else 4) * shape.layers * shape.kv
+def engine_of(recipe: Recipe, spec: RecipePolicy) -> dict[str, Any]:
+    """Return the name and settings of the engine that samples a policy: its own, the recipe's, or the local one."""
+    return spec.engine or recipe.engine or {"name": "local"}
 
 
 @dataclass
 class _Device:
-    """The bytes that the policies of one device need together: always, and while one learns or is sampled.
+    """The bytes that the policies of one device need together: always (``held``), and what each of them needs while it
+    learns or is sampled.
 
-    name: as the first of its policies has it. learning: of the policy that needs most for it, ``learner``, which has
-    these ``micro_tokens``. sampling: likewise, with so many ``positions`` of the KV cache, ``cached`` bytes each."""
+    name: as the first of its policies has it."""
 
     name: str
     held: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
-    learning: dict[str, int] = field(default_factory=dict)
-    learner: PolicyName = ""
-    micro_tokens: int = 0
-    sampling: int = 0
-    positions: int = 0
-    cached: int = 0
+    learners: dict[PolicyName, Work] = field(default_factory=dict)
+    samplers: dict[PolicyName, Work] = field(default_factory=dict)
 
     def add(
         self,
@@ -187,11 +189,20 @@ class _Device:
             self.bases.add(key)
             self.held += base
         if spec.weights != "frozen":
-            learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
-            if sum(learns.values()) > sum(self.learning.values()):
-                self.learning, self.learner, self.micro_tokens = learns, name, spec.micro_tokens
-        if (samples := sampling_bytes(spec, shape, positions)) > self.sampling:
-            self.sampling, self.positions, self.cached = samples, positions, _cached(spec, shape)
+            gradients = state["gradients"]
+            parts = {"gradients": gradients, **cost.learning(shape, spec)}
+            self.learners[name] = learning_work(name, spec, parts, once=gradients)
+        if positions:
+            self.samplers[name] = sampling_work(name, spec, shape, positions)
+
+    @property
+    def sampling(self) -> int:
+        return max((one.bytes for one in self.samplers.values()), default=0)
+
+    @property
+    def learning(self) -> Mapping[str, int]:
+        """The parts of the policy that needs most while it learns."""
+        return max(self.learners.values(), key=lambda one: one.bytes).parts if self.learners else {}
 
     @property
     def most(self) -> int:
@@ -203,32 +214,6 @@ class _Device:
         learns = f"; while one learns {parts}" * bool(parts)
         samples = f"; while they are sampled at most {self.sampling / GIB:.2f}" * bool(self.sampling)
         return f"at most {self.most / GIB:.2f} GiB: {self.held / GIB:.2f} held{learns}{samples}"
-
-
-def _that_fits(device: _Device, beside: Mapping[str, int], processes: int) -> list[str]:
-    """Return a line on the memory that is free on a device of this machine, and on the sizes that fit into nine tenths
-    of it, since the formulas are not exact. beside: bytes that further worker processes need (``_Workers.more``).
-    processes: how many have activations, and a KV cache, at the same time."""
-    if not _is_here(device.name) or not device.learning:
-        return []
-    if (free := free_memory(_device(device.name))) is None:
-        return [f"  device {device.name}: how much memory is free there is not known"]
-    gradients, tokens = device.learning["gradients"], device.learning["activations"] / device.micro_tokens
-    learning = sum(device.learning.values()) - gradients
-    room = int(0.9 * free) - device.held - sum(beside.values()) + beside.get("work", 0)
-    extra = ((room - gradients) / processes - learning) / tokens
-    fits = [(f"micro_tokens of {device.learner}", device.micro_tokens, extra)]
-    if device.cached:
-        fits.append(("max_tokens", device.positions, (room / processes - device.sampling) / device.cached))
-    most = [_at_most(key, size, size + math.floor(more)) for key, size, more in fits]
-    enough = "" if device.most + sum(beside.values()) <= free else "too little for all that the recipe asks for; "
-    return [f"  device {device.name} has {free / GIB:.2f} GiB free now: {enough}{' and '.join(most)}"]
-
-
-def _at_most(key: str, size: int, most: int) -> str:
-    if most <= 0:
-        return f"no {key} fit (the recipe has {size:,})"
-    return f"{key} up to {most:,} fit (the recipe has {size:,})"
 
 
 @dataclass
@@ -258,7 +243,7 @@ class _Workers:
             self.gradients = max(self.gradients, state["gradients"])
             self.buffers += state["gradients"]
             self.work = max(self.work, sum(cost.learning(shape, spec).values()))
-        self.work = max(self.work, sampling_bytes(spec, shape, positions))
+        self.work = max(self.work, sampling_work("", spec, shape, positions).bytes)
 
     def more(self, count: int) -> dict[str, int]:
         """Return the bytes that ``count`` processes need beyond one, which ``_Device`` counts.
@@ -277,10 +262,24 @@ class _Workers:
         return f"at most {sum(found.values()) / GIB:.2f} GiB ({detail})"
 
 
+@dataclass
+class _Needs:
+    """What a recipe's policies need. lines: a line for each policy. devices: by their places. moved: what of it worker
+    processes have, and ``workers`` how many there are. sent: what a publish of each policy writes. unknown: policies
+    whose model's size is not known, with the reason."""
+
+    lines: list[str] = field(default_factory=list)
+    devices: dict[str, _Device] = field(default_factory=dict)
+    moved: _Workers = field(default_factory=_Workers)
+    workers: int = 0
+    sent: dict[PolicyName, str] = field(default_factory=dict)
+    unknown: dict[PolicyName, str] = field(default_factory=dict)
+
+
 def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
     """Return whether the compiled loops may keep a copy of the base that this policy shares with others."""
 
     def base(of: PolicySpec) -> tuple[object, ...]:
-        return of.model, _device(of.device), of.dtype, of.load_in_4bit, of.compute
+        return of.model, device_named(of.device), of.dtype, of.load_in_4bit, of.compute
 
     return keeps_copy(one for one in recipe.policies.values() if not one.elsewhere and base(one) == base(spec))

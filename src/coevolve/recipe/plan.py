@@ -10,18 +10,14 @@ from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
 from coevolve.checks import check_task
 from coevolve.faults import blame
-from coevolve.learners import LEARNERS
 from coevolve.learners.sizes import weightless
 from coevolve.models import names as models
 from coevolve.recipe import memory, rank_memory
 from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Parts, Recipe, parts
-from coevolve.recipe.trial import NoTask, silent, trial
-from coevolve.rollout import Stage, rollout
+from coevolve.recipe.trial import asked, trial
 from coevolve.tasks.roles import check_prompts
-from coevolve.types import PolicyName, Problem
-
-_MOST = 100_000  # limit for the turns of an episode that is played to count them
+from coevolve.types import PolicyName
 
 
 def plan(recipe: Recipe) -> str:
@@ -42,7 +38,11 @@ def plan(recipe: Recipe) -> str:
         "",
         *_compute(recipe),
         "",
-        *(rank_memory.of_ranks(recipe, algorithm) if _on_ranks(recipe) else memory.of_processes(recipe, checked)),
+        *(
+            rank_memory.of_ranks(recipe, algorithm)
+            if rank_memory.on_ranks(recipe)
+            else memory.of_processes(recipe, checked)
+        ),
     ]
     return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
@@ -70,17 +70,16 @@ def problems(recipe: Recipe) -> Iterator[str]:
 
 def _work(recipe: Recipe, checked: Parts) -> list[str]:
     """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
-    algorithm, engine = checked.algorithm, silent(_MOST)
-    stage = Stage(checked.cast()(0), NoTask(), engine, recipe.sampling)
+    algorithm = checked.algorithm
     try:
-        rollout(checked.play(), [Problem("planned")], stage)
+        calls = asked(recipe, checked)
     except ValueError as error:
         return [f"the work of a step is not known: this play does not run without its problems ({error})"]
-    turns: Counter[PolicyName] = Counter(say.policy for call in engine.calls for says in call.values() for say in says)
+    turns: Counter[PolicyName] = Counter(say.policy for call in calls for says in call.values() for say in says)
     episodes, longest = recipe.batch_size * recipe.members, recipe.sampling.length_range[1]
     lines = [
         f"one of {recipe.steps} steps: {recipe.batch_size} problems x {recipe.members} members, "
-        f"calls of generate: {len(engine.calls)}, each of at most {longest} model calls per policy"
+        f"calls of generate: {len(calls)}, each of at most {longest} model calls per policy"
     ]
     for name, count in turns.items():
         rows = episodes * count
@@ -89,10 +88,6 @@ def _work(recipe: Recipe, checked: Parts) -> list[str]:
     if algorithm.resample:
         lines.append(f"  and up to {algorithm.resample} times as many again, in place of problems that were paid alike")
     return lines
-
-
-def _on_ranks(recipe: Recipe) -> bool:
-    return recipe.learner is not None and recipe.learner["name"] in LEARNERS
 
 
 def _compute(recipe: Recipe) -> list[str]:

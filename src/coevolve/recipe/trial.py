@@ -19,13 +19,14 @@ from coevolve.collate import collate, rows_of
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame, one_line
 from coevolve.interfaces import Task
-from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.schema import Parts, Recipe, parts
 from coevolve.recipe.trust import code_in
 from coevolve.rollout import Stage, pay, rollout
-from coevolve.types import Batch, Case, Episode, Lesson, Problem, Turn
+from coevolve.types import Batch, Case, Episode, Lesson, PolicyName, Problem, Say, Turn
 
 _MOST_TURNS = 200  # of an episode: prompts may grow with every turn
 _MOST_EPISODES = 1_000
+_MOST_TO_COUNT = 100_000  # of an episode that is played to count them
 _SHOWN = 120  # characters of a prompt's beginning and of its end
 
 
@@ -79,6 +80,15 @@ def silent(most: int, episodes: int = 1) -> ScriptedEngine:
         return ""
 
     return ScriptedEngine(nothing)
+
+
+def asked(recipe: Recipe, checked: Parts) -> list[dict[PolicyName, list[Say]]]:
+    """Return the turns that each call of generate in one episode asks for, by the policies of step 0. It is played
+    without models and without the task. Raises ValueError for a play that does not run without its problems."""
+    engine = silent(_MOST_TO_COUNT)
+    stage = Stage(checked.cast()(0), NoTask(), engine, recipe.sampling)
+    rollout(checked.play(), [Problem("planned")], stage)
+    return engine.calls
 
 
 def trial(recipe: Recipe, task: Task) -> Iterator[str]:

@@ -1,0 +1,182 @@
+"""Sizes of batches from the memory that is free now (``coevolve train --fit-memory``): ``micro_tokens`` of policies and
+``max_tokens`` of local engines, by the formulas of a dry run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from coevolve.checks import MOST_STEPS
+from coevolve.learners.sizes import weightless
+from coevolve.models.policy import UNLIMITED, context_of
+from coevolve.recipe import memory, rank_memory
+from coevolve.recipe.memory import engine_of, positions
+from coevolve.recipe.room import GIB, SHARE, Fit, Size
+from coevolve.recipe.schema import Parts, Recipe, check
+from coevolve.recipe.trial import asked
+from coevolve.types import PolicyName
+
+LEAST = 256
+"""Tokens that there has to be memory for, unless all of a step has fewer."""
+
+
+def fitted(recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """Return the recipe with sizes that fit into the memory that is free now, and a line about each of them.
+
+    The sizes are ``micro_tokens`` of every policy that learns, and ``max_tokens`` of local engines, the same for all.
+    Each is the largest power of two that fits into nine tenths of what is free on its device, and no more than holds
+    all that a step can have. Raises ValueError if not even a small size fits, for a device that is not of this machine
+    or does not say what is free, for ranks under Ray or torchrun, and for a model of unknown size.
+    """
+    checked = check(recipe)
+    if recipe.learner is not None and not rank_memory.on_ranks(recipe):
+        name = recipe.learner["name"]
+        return recipe, [f"micro_tokens and max_tokens stay: the learner {name} is your own, and needs what it needs"]
+    fits = _fits(recipe, checked)
+    step, lines, micro = _Step.of(recipe, checked), list[str](), dict[PolicyName, int]()
+    for name in recipe.policies:
+        if (place := _tightest((fit, one) for fit in fits for one in fit.learning if one.policy == name)) is not None:
+            micro[name], line = _chosen(f"policies.{name}.micro_tokens", *place, step.learnt(name))
+            lines.append(line)
+    cache, local = None, [name for name, spec in recipe.policies.items() if positions(recipe, spec)]
+    if (place := _tightest((fit, one) for fit in fits for one in fit.sampling)) is not None:
+        owners = dict.fromkeys(f"policies.{n}.engine" if recipe.policies[n].engine else "engine" for n in local)
+        keys = " and ".join(f"{owner}.max_tokens" for owner in owners)
+        cache, line = _chosen(keys, *place, step.sampled(local))
+        lines.append(line)
+    servers = dict.fromkeys(engine_of(recipe, spec)["name"] for n, spec in recipe.policies.items() if n not in local)
+    lines += [f"engine {name} is not sized: memory that it takes from now on counts as free" for name in servers]
+    return _with(recipe, micro, cache), lines
+
+
+def _fits(recipe: Recipe, checked: Parts) -> list[Fit]:
+    """Return what is free on each device, and the sizes that are to fit there. Raises ValueError where that is not
+    known."""
+    try:
+        if rank_memory.on_ranks(recipe):
+            fits = rank_memory.fits_of_ranks(recipe, checked.algorithm)
+        else:
+            fits = memory.fits_of_processes(recipe, checked)
+        for fit in fits:
+            if not fit.here:
+                raise ValueError(f"there is no device {fit.device} on this machine")
+            if fit.free is None:
+                raise ValueError(f"device {fit.device} does not say how much of its memory is free")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; --fit-memory knows models and memory of this machine only, so leave it out and write "
+            "policies.*.micro_tokens, and max_tokens of `engine: local`, into the recipe"
+        ) from error
+    return fits
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The size that is large enough, whatever the memory. size: None if that is not known. why: the reason, as the end
+    of a sentence."""
+
+    size: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step has at most. turns: of each policy. together: that are sampled at a time. Both are counted as a dry
+    run does, by an episode with empty answers; ``known`` is False if that does not tell. context: positions of each
+    policy's model, and so the most tokens of a turn with its prompt."""
+
+    recipe: Recipe
+    known: bool
+    turns: Counter[PolicyName]
+    together: int
+    context: dict[PolicyName, int]
+
+    @classmethod
+    def of(cls, recipe: Recipe, checked: Parts) -> _Step:
+        """Return this for a recipe: the most turns over the casts of all its steps."""
+        here = {name: spec for name, spec in recipe.policies.items() if not spec.elsewhere or positions(recipe, spec)}
+        made = {name: weightless(spec.model) for name, spec in here.items()}
+        context = {name: UNLIMITED if isinstance(one, str) else context_of(one.config) for name, one in made.items()}
+        try:
+            calls = asked(recipe, checked)
+        except ValueError:
+            return cls(recipe, known=False, turns=Counter(), together=0, context=context)
+        roles = Counter(say.role for call in calls for says in call.values() for say in says)
+        cast, turns = checked.cast(), Counter[PolicyName]()
+        for seats in {tuple(cast(step).items()) for step in range(min(recipe.steps, MOST_STEPS))}:
+            seated = Counter[PolicyName]()
+            for role, name in seats:
+                seated[name] += roles[role]
+            turns |= seated  # the larger of two counts
+        episodes = recipe.batch_size * recipe.members
+        again = episodes * (1 + checked.algorithm.resample)
+        together = episodes * max((sum(map(len, call.values())) for call in calls), default=0)
+        known = checked.algorithm.rows is None  # which adds rows to those of the turns
+        return cls(recipe, known, Counter({n: again * count for n, count in turns.items()}), together, context)
+
+    def learnt(self, name: PolicyName) -> _Bound:
+        """Return the bound for a policy's micro-batches.
+
+        With ranks it is a rank's part of the new tokens, or the recipe's own size: ranks without a micro-batch would
+        wait for the others."""
+        turns, own = self.turns[name], self.recipe.policies[name].micro_tokens
+        if (learner := self.recipe.learner) is not None:
+            part = turns * self.recipe.sampling.length_range[1] // int(learner["ranks"])
+            return _Bound(max(_down(max(part, 1)), own), f"a rank has {part:,} of a step's new tokens at most")
+        return self._bound(turns, self.context[name])
+
+    def sampled(self, names: Iterable[PolicyName]) -> _Bound:
+        """Return the bound for the KV cache of these policies."""
+        return self._bound(self.together, max(self.context[name] for name in names))
+
+    def _bound(self, turns: int, context: int) -> _Bound:
+        if not (self.known and turns) or context >= UNLIMITED:
+            return _Bound(None, "how many a step has is not known")
+        return _Bound(_up(turns * context), f"a step has {turns * context:,} at most, {turns:,} turns of {context:,}")
+
+
+def _tightest(places: Iterable[tuple[Fit, Size]]) -> tuple[Fit, Size] | None:
+    """Return the device, and the size to fit there, that have room for the fewest tokens."""
+    return min(places, key=lambda place: place[1].most(place[0].free or 0), default=None)
+
+
+def _chosen(key: str, fit: Fit, size: Size, bound: _Bound) -> tuple[int, str]:
+    """Return the size for a key, and a line that says why. Raises ValueError if not even a small one fits."""
+    free = fit.free or 0
+    most, least = size.most(free), LEAST if bound.size is None else min(LEAST, bound.size)
+    has = f"device {fit.device} has {free / GIB:.2f} GiB free now"
+    if most < least:
+        raise ValueError(
+            f"{key}: {has} and needs {size.fixed / GIB:.2f} held before the first token, so not even {least} fit into "
+            f"{SHARE:.0%} of it; use a smaller model, weights: lora, gradient_checkpointing: true or dtype: bfloat16, "
+            "or end what else needs memory"
+        )
+    found = _down(most) if bound.size is None else min(_down(most), bound.size)
+    return (
+        found,
+        f"{key} is {found:,} (the recipe has {size.tokens:,}): {has}, {most:,} fit into {SHARE:.0%} of it; "
+        + (bound.why),
+    )
+
+
+def _with(recipe: Recipe, micro: dict[PolicyName, int], cache: int | None) -> Recipe:
+    """Return the recipe with these micro_tokens, and max_tokens for its local engines (None: as they are)."""
+    policies, engine = {}, recipe.engine
+    for name, spec in recipe.policies.items():
+        found = replace(spec, micro_tokens=micro.get(name, spec.micro_tokens))
+        if cache is not None and positions(recipe, spec):
+            sized = engine_of(recipe, spec) | {"max_tokens": cache}
+            found, engine = (replace(found, engine=sized), engine) if spec.engine else (found, sized)
+        policies[name] = found
+    return recipe.model_copy(update={"policies": policies, "engine": engine})
+
+
+def _down(count: int) -> int:
+    """Return the largest power of two that is not above a count."""
+    return 1 << (count.bit_length() - 1)
+
+
+def _up(count: int) -> int:
+    """Return the smallest power of two that is not below a count."""
+    return 1 << (count - 1).bit_length()
