@@ -37,6 +37,7 @@ from coevolve.engines.server import ServerEngine
 from coevolve.engines.started import check_started, flags_of, serve
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
+from coevolve.models.load import load_config
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, score
 from coevolve.plays import rounds
@@ -586,6 +587,32 @@ def test_what_a_server_of_ours_would_sample_otherwise_is_refused(
     ]
     with nullcontext() if said is None else pytest.raises(ValueError, match=said):
         check_started(team, start)
+
+
+@pytest.mark.parametrize(
+    ("how", "tied", "start", "gpus", "refused"),
+    [
+        (HALF, True, {}, False, True),
+        (HALF, True, {"devices": ""}, True, True),
+        (HALF, True, {}, True, False),
+        (HALF, False, {}, False, False),
+        (FULL, True, {}, False, False),  # the gate sees it
+        ({**LORA, "dtype": "bfloat16"}, True, {}, False, False),
+    ],
+)
+def test_half_precision_weights_that_a_vllm_of_cpus_would_half_load_are_refused(
+    how: dict[str, Any], tied: bool, start: dict[str, Any], gpus: bool, refused: bool,
+    build_policy: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    policy = build_policy(**how).published(0)
+    config = load_config(policy.spec.model)
+    config.tie_word_embeddings = tied
+    config.save_pretrained(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    new = dataclasses.replace(policy, spec=dataclasses.replace(policy.spec, model=str(tmp_path)))
+    words = r"policy 'a': its output layer is tied to its embedding, .* say policies\.a\.weights: lora, or sample with"
+    with pytest.raises(ValueError, match=words) if refused else nullcontext():
+        check_started([new], start)
 
 
 @pytest.mark.parametrize("devices", ["0;1", "cuda:1", "1,", True, 0.5, -1])

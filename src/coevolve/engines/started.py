@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from coevolve.engines.arrival import unclear_to_gate
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
+from coevolve.models.load import load_config
 from coevolve.runtime.child import Child, free_port, listens
 from coevolve.runtime.requests import is_well
 
@@ -142,12 +144,24 @@ def check_started(team: Sequence[Published], further: Flags) -> None:
             f"policy {small.name!r} has a base in 4 bits (load_in_4bit), and the server that is started for it would "
             "sample one that is not; remove load_in_4bit, or sample with the local engine"
         )
+    on_gpus = further.get("devices") != "" and torch.cuda.is_available()
+    if not on_gpus and (tied := [new.name for new in team if unclear_to_gate(new) and _tied(new.spec.model)]):
+        raise ValueError(
+            f"policy {tied[0]!r}: its output layer is tied to its embedding, and a vLLM of CPUs keeps the one it "
+            "started with when full weights arrive, which the gate may not notice in bfloat16; say policies."
+            f"{tied[0]}.weights: lora, or sample with the local engine"
+        )
     adapted = [new.name for new in team if new.spec.weights == "lora" and new.spec.dtype == "float32"]
-    if adapted and further.get("devices") != "" and torch.cuda.is_available():
+    if adapted and on_gpus:
         raise ValueError(
             f"policy {adapted[0]!r}: on GPUs vLLM computes adapters in bfloat16, not in float32; say "
             f'policies.{adapted[0]}.dtype: bfloat16 (or engine.start.devices: "" for a vLLM of CPUs)'
         )
+
+
+def _tied(model: str) -> bool:
+    """Return whether a model's output layer has the weights of its embedding."""
+    return bool(load_config(model).get_text_config().tie_word_embeddings)
 
 
 def _flag(key: str, value: Any) -> str:
