@@ -320,7 +320,7 @@ def test_what_one_rank_cannot_do_is_told_of_it(twins: Twins, tmp_path: Path, mon
     one, two = twins
     two.save(tmp_path / "two")
     state, batch, before = two.training_state(), rows_of(one, 2), saved_in(tmp_path / "two")
-    where = r"policy 'a', rank 1 of 2, update of step 3: the loss, policy 'a', step 3: "
+    where = r"policy 'a', rank 1 of 2, update of step 3, version \d+: the loss, policy 'a', step 3: "
     with pytest.raises(ValueError, match=rf"^{where}this loss does not like it \(.*test_sharded\.py, line \d+\)"):
         learn(two, batch, 3, loss=second_fails)
     with pytest.raises(ValueError, match="policy 'a': its ranks were ended, and with them its weights"):
@@ -442,7 +442,8 @@ def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) 
     state, batch = two.training_state(), rows_of(one, 2)
     processes = two.ranks.processes  # type: ignore[union-attr]
     with pytest.raises(
-        RanksLostError, match=r"rank 1 of 2 of policy 'a' died \(process \d+, exit code -9, .*; update of step 3"
+        RanksLostError,
+        match=r"rank 1 of 2 of policy 'a' died \(process \d+, exit code -9, .*; update of step 3, version \d+",
     ):
         learn(two, batch, 3, loss=second_is_killed)
     assert not any(process.is_alive() for process in processes)
@@ -454,7 +455,7 @@ def test_a_deadline_names_who_did_not_answer(twins: Twins, tmp_path: Path) -> No
     two.save(tmp_path / "two")
     state, batch = two.training_state(), rows_of(one, 2)
     two.ranks.seconds = 1.0  # type: ignore[union-attr]
-    told = r"ranks 0, 1 of 2 of policy 'a' did not answer within 1 s \(update of step 3\); its other ranks were ended"
+    told = r"ranks 0, 1 of 2 of policy 'a' did not answer within 1 s \(update of step 3, version \d+\); its other ranks"
     with pytest.raises(RanksLostError, match=told):
         two.update(batch, make_targets(batch, 3), Objective(second_sleeps, even), 3)
     two.load(tmp_path / "two", state)

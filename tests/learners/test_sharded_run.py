@@ -116,7 +116,7 @@ def ray_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     small = {"object_store_memory": 80 << 20}
     with handlers_kept():
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
-        connected(made.address)  # to the head, while there is no other
+        connected(made.address, 60)  # to the head, while there is no other
         for _ in range(3):
             made.add_node(num_cpus=2, **small)
     yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,11 +102,23 @@ def test_an_address_at_which_nothing_listens_is_told_at_once(client: str, monkey
     address, began = f"{client}127.0.0.1:{free_port()}", time.monotonic()
     told = rf"^no Ray cluster can be reached at '{address}' \(.*refused.*\); want the address that `ray start --head`"
     with pytest.raises(ValueError, match=told):
-        cluster.connected(address)
+        cluster.connected(address, 60)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ValueError, match=told):
-        cluster.connected(cluster.ANY)
+        cluster.connected(cluster.ANY, 60)
     assert time.monotonic() - began < 5
+
+
+def test_an_address_at_which_something_else_listens_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray alone tried for eight minutes, and was stopped."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **_: time.sleep(30))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address, began = f"127.0.0.1:{other.getsockname()[1]}", time.monotonic()
+        words = rf"^policy 'a': Ray did not connect to '{address}', where something else may listen, within 0.5 s"
+        with pytest.raises(ShortageError, match=words):
+            cluster.RayRanks("a", 1, "cpu", 0.5, address)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("address", ["auto", "local", "", "10.0.0.1", "ray://somewhere", "redis://10.0.0.1:1"])
@@ -115,7 +128,7 @@ def test_an_address_without_host_and_port_is_left_to_ray(address: str) -> None:
 
 def test_what_ends_a_process_stays_what_it_was(two_nodes: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert cluster.connected(two_nodes.address).is_initialized()
+    assert cluster.connected(two_nodes.address, 60).is_initialized()
     assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
 
 

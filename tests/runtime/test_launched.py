@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+from multiprocessing.connection import Client
+from threading import Thread
+from typing import Any
 
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -26,6 +29,35 @@ def test_a_first_process_that_cannot_be_reached_is_told(monkeypatch: pytest.Monk
             ShortageError, match=f"process 1 of torchrun cannot reach the first one at 127.0.0.1:{port}"
         ):
             launched.serve()
+
+
+class Come(HashStore):
+    """A store in which all processes have said that they come."""
+
+    def wait(self, keys: Any, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("connects", [False, True])
+def test_a_process_that_says_that_it_comes_and_does_not_is_told(
+    connects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or comes, and does not say which it is."""
+    store = Come()
+    monkeypatch.setattr(launched, "_met", lambda: (store, 0))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    found, waits = list[Any](), Thread(target=lambda: found.append(silent(store)), daemon=True)
+    if connects:
+        waits.start()
+    words = "connected, and did not say which" if connects else "not all of torchrun's 2 processes connected"
+    with pytest.raises(ShortageError, match=f"{words} within 1 s"):
+        launched._all_processes(1.0)
+
+
+def silent(store: Any) -> Any:
+    host, port, key = json.loads(store.get(launched._WHERE))
+    return Client((host, port), authkey=bytes.fromhex(key))
 
 
 @pytest.mark.parametrize(("seen", "own"), [("4,GPU-1a,7", "7"), (None, "2"), ("4", "")])

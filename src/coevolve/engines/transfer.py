@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import logging
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from coevolve.engines.arrival import kept
 from coevolve.faults import ShortageError, one_line
 from coevolve.interfaces import Published
 from coevolve.models.policy import DTYPES
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.requests import FailedError, asked
 
 Way = Literal["nccl", "ipc"]
@@ -159,14 +159,14 @@ class Transfer:
             world = 1 + int(self._ask(SIZE).json()["world_size"])
             place = base64.b64encode(group.place).decode()
             init = {"nccl_unique_id_b64": place, "rank_offset": 1, "world_size": world}
-            joining = _Beside(lambda: group.open(world, device))
-            asking = _Beside(lambda: self._ask(INIT, {"init_info": init}))
+            joining = Beside(lambda: group.open(world, device))
+            asking = Beside(lambda: self._ask(INIT, {"init_info": init}))
             self._wait("it did not join", joining, asking)
             self._ask(START)
-            taking = _Beside(lambda: self._ask(UPDATE, {"update_info": self._about(weights.items())}))
+            taking = Beside(lambda: self._ask(UPDATE, {"update_info": self._about(weights.items())}))
             for name, x in weights.items():
                 sent = whole(x).detach().to(DTYPES[self.dtype]).contiguous()
-                self._wait("it did not take all weights", _Beside(partial(group.broadcast, sent)), unless=taking)
+                self._wait("it did not take all weights", Beside(partial(group.broadcast, sent)), unless=taking)
                 told |= kept([(name, sent)])
             self._wait("it did not take all weights", taking)
             self._ask(FINISH)
@@ -201,7 +201,7 @@ class Transfer:
     def _ask(self, route: str, body: Any = None) -> Any:
         return asked(self.url, route, None if route == SIZE else body or {}, self.seconds)
 
-    def _wait(self, late: str, *works: _Beside, unless: _Beside | None = None) -> None:
+    def _wait(self, late: str, *works: Beside[Any], unless: Beside[Any] | None = None) -> None:
         """Wait until all of these have ended. Raises their error, that of ``unless``, or, after the deadline,
         ShortageError in the words of ``late``."""
         end = time.monotonic() + self.seconds
@@ -216,26 +216,10 @@ class Transfer:
             raise failed
 
 
-class _Beside:
-    """Work in a thread that nobody waits for: it may hang in a library that takes no interrupt."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.ended, self._work = threading.Event(), work
-        self.failed: Exception | None = None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except Exception as error:  # noqa: BLE001 (raised by who waits)
-            self.failed = error
-        self.ended.set()
-
-
 def _closed(group: Nccl) -> None:
     """Leave the group, and warn if that fails or takes too long: what was sent has arrived, or another error is
     raised."""
-    closing = _Beside(group.close)
+    closing = Beside(group.close)
     if not closing.ended.wait(_LEAVES) or closing.failed is not None:
         said = f" ({one_line(closing.failed)})" * (closing.failed is not None)
         logging.getLogger(__name__).warning("a NCCL communicator was not closed%s", said)

@@ -106,7 +106,9 @@ class ShardedLearner:
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
         """Train as ``LocalLearner.update`` does. If the loss or the gate fails, no rank has taken that optimiser step;
         if ranks are lost, some may have, and only a checkpoint counts."""
-        metrics: Metrics = self._ask(f"of step {step}", "update", batch, targets, objective, step)[0]
+        metrics: Metrics = self._ask(
+            f"of step {step}, version {self.version}", "update", batch, targets, objective, step
+        )[0]
         return metrics
 
     def published(self, version: int) -> Published:
@@ -184,5 +186,5 @@ def starter(device: str, ranks: int, cluster: str | None, launched: bool, second
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
     from coevolve.runtime.cluster import RayRanks, has_cards  # which imports ray
 
-    kind = named if device != "auto" else "cuda" if has_cards(cluster) else "cpu"
+    kind = named if device != "auto" else "cuda" if has_cards(cluster, seconds) else "cpu"
     return lambda name: RayRanks(name, ranks, kind, seconds, cluster)

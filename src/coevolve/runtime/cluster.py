@@ -13,12 +13,15 @@ from typing import Any
 from weakref import WeakSet
 
 from coevolve.faults import ShortageError, handlers_kept, one_line
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.ranks import Rank, Ranks
 
 ANY = "ray"
 """The address that means: the cluster of RAY_ADDRESS, else one running on this machine, else a new one of it alone."""
 _LISTENS = 10.0
 """Seconds within which a cluster that is reachable lets this process connect."""
+_LISTED = 60.0
+"""Seconds within which it lets this process connect to list its machines."""
 
 
 class PlacedRank(Rank):
@@ -38,7 +41,7 @@ class RayRanks(Ranks):
 
     def __init__(self, name: str, count: int, device: str, seconds: float, address: str) -> None:
         super().__init__(name, count, device, seconds)
-        self.ray = connected(address)
+        self.ray = connected(address, seconds, f"policy {name!r}: ")
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -90,9 +93,9 @@ _placed = WeakSet[RayRanks]()
 """The ``RayRanks`` ranks of this process."""
 
 
-def connected(address: str) -> Any:
+def connected(address: str, seconds: float, whose: str = "") -> Any:
     """Return the module ray, connected to a cluster. Raises ValueError if ray is not installed, or no cluster can be
-    reached."""
+    reached, ShortageError if that is not known after ``seconds``. whose: the beginning of that message."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -100,10 +103,12 @@ def connected(address: str) -> Any:
     except ImportError as error:
         raise ValueError("a cluster needs the package ray; pip install 'coevolve[cluster]'") from error
     if not ray.is_initialized():
+        where = None if address == ANY else address
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == ANY else address)
         try:
-            with handlers_kept():
-                ray.init(address=None if address == ANY else address, log_to_driver=False)
+            with handlers_kept():  # in a thread, as Ray may try for many minutes where another program listens
+                joining = Beside(lambda: ray.init(address=where, log_to_driver=False))
+                joining.found(seconds, f"{whose}Ray did not connect to {address!r}, where something else may listen,")
         except (ConnectionError, ValueError, RuntimeError) as error:
             said = one_line(error)[:300]
             raise ValueError(f"no Ray cluster can be reached at {address!r} ({said})") from error
@@ -125,15 +130,15 @@ def _check_listens(address: str) -> None:
         ) from error
 
 
-def has_cards(address: str) -> bool:
-    """Return whether any machine of the cluster has a GPU."""
-    return bool(connected(address).cluster_resources().get("GPU", 0))
+def has_cards(address: str, seconds: float) -> bool:
+    """Return whether any machine of the cluster has a GPU. seconds: see ``connected``."""
+    return bool(connected(address, seconds).cluster_resources().get("GPU", 0))
 
 
 def nodes(address: str) -> list[str]:
     """Return a line for each machine of the cluster: its address, cores, GPUs and memory."""
     lines = []
-    for node in connected(address).nodes():
+    for node in connected(address, _LISTED).nodes():
         has: Mapping[str, float] = node.get("Resources", {})
         memory = f"{has.get('memory', 0) / 2**30:.0f} GiB"
         kinds = [key.removeprefix("accelerator_type:") for key in has if key.startswith("accelerator_type:")]

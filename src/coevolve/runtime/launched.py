@@ -21,6 +21,7 @@ from typing import Any
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from coevolve.faults import ShortageError
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.ranks import Connected, Rank, answer_all
 
 _WHERE = "coevolve/first process"
@@ -141,8 +142,14 @@ def _all_processes(seconds: float) -> list[Connection]:
             store.wait([_key(number) for number in range(1, count)], timedelta(seconds=seconds))
         except RuntimeError as error:
             raise ShortageError(f"not all of torchrun's {count} processes came within {seconds:g} s") from error
-        others = [listener.accept() for _ in range(1, count)]
-    by_number = {connection.recv(): connection for connection in others}
+        # Each has said that it comes; one that dies before it does would be waited for.
+        coming = Beside(lambda: [listener.accept() for _ in range(1, count)])
+        others = coming.found(seconds, f"not all of torchrun's {count} processes connected")
+    by_number = dict[int, Connection]()
+    for connection in others:
+        if not connection.poll(seconds):
+            raise ShortageError(f"a process of torchrun connected, and did not say which within {seconds:g} s")
+        by_number[connection.recv()] = connection
     return [here, *(by_number[number] for number in sorted(by_number))]
 
 
