@@ -89,6 +89,7 @@ def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
         overrides += [f"task={json.dumps(settings)}", "sampling.max_new_tokens=8"]
     if recipe.engine is not None:  # a server, which `make test-server` has
         overrides += ["engine=local"]
+    overrides += [f"policies.{name}.engine=null" for name, spec in recipe.policies.items() if spec.engine is not None]
     if any(spec.load_in_4bit for spec in recipe.policies.values()):
         pytest.importorskip("bitsandbytes", reason="load_in_4bit needs the package bitsandbytes (coevolve[quant])")
     if recipe.task["name"] == "gsm8k":  # adapters, in 4 bits too, are trained here as they are

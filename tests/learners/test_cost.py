@@ -13,6 +13,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from coevolve import cli
+from coevolve.engines import started
+from coevolve.engines.routed import RoutedEngine
+from coevolve.engines.server import ServerEngine
+from coevolve.interfaces import Published
 from coevolve.learners import cost
 from coevolve.learners import sizes as learners_sizes
 from coevolve.learners.build import build_policies
@@ -22,7 +26,8 @@ from coevolve.models.hub_sizes import SIZES, config_of
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.recipe import memory, room
 from coevolve.recipe.plan import plan
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.rank_memory import sampled_on_gpu
+from coevolve.recipe.schema import load_recipe, parts
 from coevolve.runtime import free_memory, placement
 
 GB = 1e9
@@ -120,8 +125,29 @@ def ranks_of(name: str, model: str, *changes: str) -> list[str]:
     return lines[next(i for i, line in enumerate(lines) if line.startswith("ranks, ")) + 1 :]
 
 
+COPIES = ("policies.*.engine=null", "learner.ranks=4", "policies.bob.device=cuda:4")
+"""Changes to the recipe for eight GPUs: the local engine samples copies, and all cards are of ranks."""
+
+
 def test_a_dry_run_says_what_goes_where(qwen: str) -> None:
-    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen)
+    """On each of six cards a third of a policy; on the others the server's weights, 2 bytes each. The trainer's process
+    holds nothing."""
+    parts = "weights 1.92, gradients 1.92, optimizer 3.83, reference 1.10, borrowed 2.44, rounded 2.88"
+
+    def a_policy(name: str, first: int, card: int) -> list[str]:
+        last = first + 2
+        where = f"read by the vllm that is started on GPU {card}, where the weights take 2.9 GiB beside the KV cache"
+        return [
+            f"{name}: 1,543,714,304 parameters, weights sharded, cuda:{first} to cuda:{last} of this machine",
+            f"30.3 ({parts}, activations 13.95, logits 2.32); 11.5 while it is loaded",
+            f"a publish writes 3,087 MB by nccl, {where}; a checkpoint 12,350 MB more",
+        ]
+
+    assert ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen) == [*a_policy("ann", 0, 6), *a_policy("bob", 3, 7)]
+
+
+def test_a_dry_run_says_where_the_copies_of_the_local_engine_are(qwen: str) -> None:
+    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, *COPIES)
     assert said[0] == "ann: 1,543,714,304 parameters, weights sharded, cuda:0 to cuda:3 of this machine"
     assert said[3] == "bob: 1,543,714,304 parameters, weights sharded, cuda:4 to cuda:7 of this machine"
     copied = "read into a copy of 5.8 GiB that the local engine samples"
@@ -134,26 +160,186 @@ def test_a_dry_run_says_what_goes_where(qwen: str) -> None:
     ]
 
 
-def test_7b_on_two_machines_fits_cards_of_80_gb(large: str) -> None:
-    """Which is 74.5 GiB: ranks while they are loaded, and two copies on a card that has no rank."""
-    said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", large)
+def test_the_guide_shows_what_a_dry_run_says(qwen: str, large: str) -> None:
+    page = {line.strip() for line in (RECIPES.parent / "docs/guides/cluster.md").read_text("utf-8").splitlines()}
+    local = "policies.*.engine=null", "engine={name: local, max_tokens: 16384}"
+    for said in (
+        ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen),
+        ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", large),
+        ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", large, *local)[-1:],
+    ):
+        assert [line for line in said if line not in page] == []
+
+
+def test_the_guides_seconds_are_arithmetic(qwen: str, large: str) -> None:
+    """By the numbers that the page gives, and the tokens, GPUs and bytes of the dry runs."""
+    page = (RECIPES.parent / "docs/guides/cluster.md").read_text("utf-8")
+    small, big, ranks = 1_543_714_304, 7_615_616_512, {"8gpu": 3, "2nodes": 7}
+    reading, speed = 0.6 * 4.8e12, 0.4 * 790e12
+
+    def generation(parameters: int) -> str:
+        return f"{2 * 256 * 2 * parameters / reading:.2f}"
+
+    def update(parameters: int, gpus: float) -> str:
+        return f"{6 * parameters * 32_768 / speed / gpus:.2f}"
+
+    for name, model in (("1.5b-8gpu", qwen), ("7b-2nodes", large)):
+        recipe = load_recipe(str(RECIPES / f"cory-gsm8k-qwen2.5-{name}.yaml"), [f"policies.*.model={model}"])
+        assert recipe.learner is not None and recipe.learner["ranks"] == ranks[name.split("-")[1]]
+        told = plan(recipe)
+        assert "calls of generate: 2, each of at most 256 model calls per policy" in told
+        assert told.count("32 turns, at most 8192 tokens sampled and 32768 trained on") == 2
+    nvlink, ways = f"{2 * 3.087 / 450:.3f}", [f"{4 * size / 2:.1f}" for size in (6.175, 30.462)]
+    network = f"{2 * 15.231 / 50:.2f}"
+    one, eight = (f"{generation(small)} | {update(small, gpus)}" for gpus in (0.5, 3))
+    assert f"| `cory-gsm8k-qwen2.5-1.5b`, one GPU | {one} | 0 |" in page
+    assert f"| `cory-gsm8k-qwen2.5-1.5b-8gpu` | {eight} | {nvlink} by NVLink (`transfer: disk`: {ways[0]}) |" in page
+    sent = f"{ways[1]} through the disk (`transfer: nccl`, by the network: {network})"
+    assert f"| `cory-gsm8k-qwen2.5-7b-2nodes` | {generation(big)} | {update(big, 7)} | {sent} |" in page
+
+
+def a_policy_of_7b(name: str, read: str) -> list[str]:
     where = "7,615,616,512 parameters, weights sharded, 7 x 1 card where the cluster ray has room"
     parts = "weights 4.05, gradients 4.05, optimizer 8.11, reference 2.32, borrowed 11.59, rounded 0.00"
-    copied = "read into a copy of 28.4 GiB that the local engine samples"
-    a_policy = [
+    return [
+        f"{name}: {where}",
         f"33.2 ({parts}, activations 0.77, logits 2.32); 56.7 while it is loaded",
-        f"a publish writes 30,462 MB, {copied}; a checkpoint 60,925 MB more",
+        f"a publish writes {read}; a checkpoint 60,925 MB more",
     ]
-    assert said == [
-        *(f"ann: {where}", *a_policy, f"bob: {where}", *a_policy),
+
+
+def test_7b_on_two_machines_fits_cards_of_80_gb(large: str) -> None:
+    """Which is 74.5 GiB: ranks while they are loaded, and a server on each of the two cards that have no rank."""
+    recipe, read = (
+        "cory-gsm8k-qwen2.5-7b-2nodes",
+        "{} read by the vllm that is started on GPU {}, where the weights take",
+    )
+    tail = "14.2 GiB beside the KV cache"
+
+    def both(sent: str) -> list[str]:
+        policies = [a_policy_of_7b(n, f"{read.format(sent, card)} {tail}") for n, card in (("ann", 0), ("bob", 1))]
+        return [line for lines in policies for line in lines]
+
+    assert ranks_of(recipe, large) == both("30,462 MB,")
+    by_nccl = "policies.*.engine.transfer=nccl", "policies.*.engine.start.host=10.0.0.1"
+    assert ranks_of(recipe, large, *by_nccl) == both("15,231 MB by nccl,")
+
+
+def test_two_copies_of_7b_are_to_be_on_a_card_that_has_no_rank(large: str) -> None:
+    local = "policies.*.engine=null", "engine={name: local, max_tokens: 16384}"
+    read = "30,462 MB, read into a copy of 28.4 GiB that the local engine samples"
+    assert ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", large, *local) == [
+        *a_policy_of_7b("ann", read),
+        *a_policy_of_7b("bob", read),
         "the trainer's cuda:0: at most 71.80 GiB: 56.74 held for ann, bob; while one is sampled 15.06; "
         "keep this card from Ray: beside a rank it needs 113.48",
     ]
 
 
+@pytest.mark.parametrize(
+    ("engine", "read"),
+    [
+        ("{name: vllm, url: http://x:1}", ", read by the vllm at http://x:1, where the weights take 2.9 GiB"),
+        ("{name: vllm}", ", read by the vllm that is started on the first GPU, where the weights take 2.9 GiB"),
+        ("{name: vllm, start: {devices: ''}}", ", read by the vllm that is started on the CPU, where the weights take"),
+        ("{name: vllm, start: {devices: '6,7'}}", ", read by the vllm that is started on GPUs 6,7, where the weights"),
+        ("mine.py:engine", "; a checkpoint 12,350 MB more"),
+    ],
+)
+def test_which_server_reads_a_publish_is_told(qwen: str, engine: str, read: str) -> None:
+    Path("mine.py").write_text("def engine(): ...\n")
+    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, f"policies.ann.engine={engine}")
+    assert said[2].startswith(f"a publish writes 6,175 MB{read}")
+
+
+def test_a_server_that_reads_adapters_has_no_size_of_them(qwen: str) -> None:
+    said = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, "policies.*.weights=lora")
+    assert said[2] == "a publish writes 74 MB, read by the vllm that is started on GPU 6; a checkpoint 148 MB more"
+
+
+def test_the_cards_of_servers_are_no_cards_of_ranks() -> None:
+    """Since NCCL refuses two processes on one card."""
+    recipe = load_recipe(str(RECIPES / "cory-gsm8k-qwen2.5-1.5b-8gpu.yaml"))
+    engine = parts(recipe).engine()
+    assert isinstance(engine, RoutedEngine) and recipe.learner is not None
+    servers = [engine.of(name) for name in recipe.policies]
+    cards = [int(one.start["devices"]) for one in servers if isinstance(one, ServerEngine) and one.start is not None]
+    first = [int(spec.device.removeprefix("cuda:")) for spec in recipe.policies.values()]
+    ranks = [card for one in first for card in range(one, one + recipe.learner["ranks"])]
+    assert sorted(ranks + cards) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "transfer"),
+    [
+        ("cory-gsm8k-qwen2.5-1.5b-8gpu", 6, ['--weight-transfer-config={"backend": "nccl"}']),
+        ("cory-gsm8k-qwen2.5-7b-2nodes", 0, []),
+    ],
+)
+def test_a_recipe_starts_a_server_for_each_policy(
+    name: str, card: int, transfer: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that has GPUs: with full weights in bfloat16, each on a card of its own."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    calls = list[tuple[list[str], dict[str, str]]]()
+    monkeypatch.setattr(started, "Child", lambda *given: calls.append(given))
+    monkeypatch.setattr(started, "answers", lambda child, url: True)
+    recipe = load_recipe(str(RECIPES / f"{name}.yaml"))
+    for policy, spec in recipe.policies.items():
+        assert spec.engine is not None
+        team = [Published(policy, 0, spec, None, 2048, frozenset(), lambda folder: None)]
+        started.check_started(team, spec.engine["start"])
+        started.serve(team, spec.engine["start"], 1.0, spec.engine.get("transfer", "disk"))
+    assert [around["CUDA_VISIBLE_DEVICES"] for _, around in calls] == [str(card), str(card + 1)]
+    for command, around in calls:
+        assert command[:3] == ["vllm", "serve", recipe.policies["ann"].model]
+        assert "--dtype=bfloat16" in command and "--enable-lora" not in command
+        assert [flag for flag in command if "transfer" in flag] == transfer
+        assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in around
+
+
+def sampled_here(recipe: str, *changes: str) -> list[str]:
+    """What the lines `compute:` of a dry run say of the local engine."""
+    text = plan(load_recipe(str(RECIPES / f"{recipe}.yaml"), changes))
+    compute = text.partition("# compute:\n")[2].partition("\n#\n")[0]
+    return [line for line in compute.splitlines() if "local engine" in line]
+
+
+def test_what_the_local_engine_lacks_on_a_gpu_is_told_before_a_model_is_loaded(
+    qwen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    ours, ranks = (
+        ("quickstart", "policies.*.device=cuda:0"),
+        ("cory-gsm8k-qwen2.5-1.5b-8gpu", f"policies.*.model={qwen}"),
+    )
+    said = "#   the local engine samples {} on a GPU without CUDA graphs and continuous batching, which vllm has"
+    assert sampled_here(*ours) == [said.format("ann, bob")]
+    assert sampled_here("quickstart", "policies.bob.device=cuda:1") == [said.format("bob")]
+    assert sampled_here("quickstart") == []
+    server = "policies.ann.engine={name: vllm, url: http://x}"
+    assert sampled_here(*ours, server) == [said.format("bob")]
+    assert sampled_here(*ranks) == []
+    assert sampled_here(*ranks, *COPIES) == [said.format("ann, bob")]
+    assert sampled_here(*ranks, *COPIES, "policies.*.device=cpu") == []
+    assert sampled_here(*ranks, *COPIES, "policies.*.device=auto", "learner.cluster=ray") == [said.format("ann, bob")]
+
+
+def test_auto_is_a_gpu_where_this_machine_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(str(RECIPES / "quickstart.yaml"), ["policies.bob.device=cpu"])
+    for here in (False, True):
+        monkeypatch.setattr("torch.cuda.is_available", lambda here=here: here)
+        assert [sampled_on_gpu(recipe, name) for name in ("ann", "bob")] == [here, False]
+
+
+def test_a_critic_that_never_speaks_is_sampled_nowhere() -> None:
+    recipe = load_recipe(str(RECIPES / "maac-writing-mini.yaml"), ["policies.*.device=cuda:0"])
+    assert {name for name in recipe.policies if not sampled_on_gpu(recipe, name)} == {"judge"}
+
+
 def test_the_trainers_card_is_told_for_every_kind_of_ranks(qwen: str) -> None:
     def told(*changes: str) -> list[str]:
-        found = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, *changes)
+        found = ranks_of("cory-gsm8k-qwen2.5-1.5b-8gpu", qwen, *COPIES, *changes)
         return [line.removeprefix("the trainer's ") for line in found if line.startswith("the trainer's ")]
 
     both = "11.50 held for ann, bob; while one is sampled 4.63; in ranks of"
@@ -302,7 +488,7 @@ def test_frozen_policies_beside_ranks_each_have_their_own_weights(
     """1,543,714,304 parameters of 4 bytes, less 2 for each of the 1,310,195,712 in linear layers: 3,554,465,792."""
     frozen = [f"policies.bob.{key}" for key in ("weights=frozen", f"model={qwen}", "dtype=bfloat16")]
     recipe = str(RECIPES / "cory-gsm8k-qwen2.5-1.5b-8gpu.yaml")
-    cli.main(["train", recipe, "--dry-run", f"policies.ann.model={qwen}", *frozen])
+    cli.main(["train", recipe, "--dry-run", *COPIES, f"policies.ann.model={qwen}", *frozen])
     told = "bob: frozen, 3.31 GiB in the trainer's process, which it shares with nobody"
     assert told in capsys.readouterr().out
 
@@ -455,6 +641,6 @@ def test_a_dry_run_without_a_network_has_the_sizes_of_our_table(
     said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", "Qwen/Qwen2.5-7B-Instruct")
     why = "model 'Qwen/Qwen2.5-7B-Instruct' cannot be loaded (403)"
     table = f"7,615,616,512 parameters (by Coevolve's table of the hub's models: {why})"
-    assert said[0].startswith(f"ann: {table}, weights sharded") and "71.80 GiB" in said[-1]
+    assert said[0].startswith(f"ann: {table}, weights sharded") and "30,462 MB" in said[-1]
     said = ranks_of("cory-gsm8k-qwen2.5-7b-2nodes", "Somebody/else")
     assert said[0] == "ann: size unknown: model 'Somebody/else' cannot be loaded (403); ask for access"

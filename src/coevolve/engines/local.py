@@ -18,6 +18,7 @@ from coevolve import defaults
 from coevolve.compute.backend import choose
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.decode import decode
+from coevolve.engines.on_gpus import slow_on_gpus
 from coevolve.faults import during
 from coevolve.interfaces import Published
 from coevolve.models.load import device_of
@@ -70,8 +71,8 @@ class LocalEngine(BaseEngine):
     def about(self) -> str:
         """One line for logs: the engine, the copies that it holds, and which policies it samples on GPUs."""
         told = [f"a copy of {name}: {policy.backend.about}" for name, policy in self.copies.items()]
-        if on_gpus := [name for name, policy in self.policies.items() if policy.device.type == "cuda"]:
-            told.append(f"{', '.join(on_gpus)} on a GPU without CUDA graphs and continuous batching, which vllm has")
+        if slow := slow_on_gpus(name for name, policy in self.policies.items() if policy.device.type == "cuda"):
+            told.append(slow)
         return f"LocalEngine ({'; '.join(told)})" if told else "LocalEngine"
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:

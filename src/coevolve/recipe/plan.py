@@ -9,6 +9,7 @@ from typing import Any
 from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
 from coevolve.checks import check_task
+from coevolve.engines.on_gpus import slow_on_gpus
 from coevolve.faults import blame
 from coevolve.learners.sizes import weightless
 from coevolve.models import names as models
@@ -94,6 +95,8 @@ def _compute(recipe: Recipe) -> list[str]:
     own = {"engine": recipe.engine, "learner": recipe.learner}
     own |= {f"{name}, engine": spec.engine for name, spec in recipe.policies.items()}
     lines = ["compute:", *(f"  {key}: {_shown(part)}" for key, part in own.items() if part)]
+    if slow := slow_on_gpus(name for name in recipe.policies if rank_memory.sampled_on_gpu(recipe, name)):
+        lines.append(f"  the local engine samples {slow}")
     if recipe.learner:
         return lines  # a learner of the recipe's own chooses its backend itself
     for name, spec in recipe.policies.items():

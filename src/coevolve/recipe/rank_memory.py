@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from coevolve.engines import SERVERS
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
-from coevolve.models.spec import PolicySpec
-from coevolve.recipe.memory import counted, megabytes, positions, publish_size, unknown_size
+from coevolve.models.spec import PolicySpec, RecipePolicy
+from coevolve.recipe.memory import counted, engine_of, megabytes, positions, publish_size, unknown_size
 from coevolve.recipe.room import GIB, Fit, Size, Work, learning_work, sampling_work
 from coevolve.recipe.schema import Recipe
 from coevolve.types import Algorithm, PolicyName
@@ -76,18 +77,18 @@ def _of_learner(recipe: Recipe, algorithm: Algorithm, name: PolicyName, made: An
     parts = cost.of_rank(state, shape, count, spec, not _on_gpus(spec.device, learner))
     detail = ", ".join(f"{part} {size / GIB:.2f}" for part, size in parts.items())
     how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
-    copied, start = "", _start(spec, state, parameters)
+    reader, start = _server(recipe, spec, parameters), _start(spec, state, parameters)
     stays = sum(parts[part] for part in ("weights", "optimizer", "reference"))
     cards.add_ranks(spec.device, count, _Rank(max(sum(parts.values()), start), stays, learning_work(name, spec, parts)))
     if local := positions(recipe, spec):
-        copied = f", read into a copy of {state['weights'] / GIB:.1f} GiB that the local engine samples"
+        reader = f", read into a copy of {state['weights'] / GIB:.1f} GiB that the local engine samples"
         cards.hold(cards.of_copy(spec.device), state["weights"], sampling_work(name, spec, shape, local))
     moments = 2 * state["gradients"]  # as whole tensors in float32
     sent = publish_size(recipe, spec, parameters, adapter)
     return [
         f"  {name}: {counted(made, shape.parameters)}, {how}, {_placed(spec.device, count, learner)}",
         f"    {sum(parts.values()) / GIB:.1f} ({detail}); {start / GIB:.1f} while it is loaded",
-        f"    a publish writes {sent}{copied}; a checkpoint {megabytes(moments)} more",
+        f"    a publish writes {sent}{reader}; a checkpoint {megabytes(moments)} more",
     ]
 
 
@@ -218,11 +219,37 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
     return f"{count} processes on the CPU of this machine" + (f" ({cards}, if it had them)" if kind == "auto" else "")
 
 
-def _by_ray(learner: Mapping[str, Any]) -> bool:
-    return not by_torchrun(learner) and learner.get("cluster") is not None
+def _server(recipe: Recipe, spec: RecipePolicy, parameters: int) -> str:
+    """Return in words which server reads what a publish of a policy writes, and what its card holds of full weights;
+    empty for the local engine and one of the user's own."""
+    engine = engine_of(recipe, spec)
+    if engine["name"] not in SERVERS:
+        return ""
+    devices = (engine.get("start") or {}).get("devices")
+    if engine.get("url"):
+        where = f"at {engine['url']}"
+    elif devices is None:
+        where = "that is started on the first GPU"
+    else:
+        cards = f"GPU{'s' * (',' in str(devices))} {devices}"
+        where = f"that is started on {cards if str(devices) else 'the CPU'}"
+    size = (2 if spec.dtype == "bfloat16" else 4) * parameters / GIB
+    held = f", where the weights take {size:.1f} GiB beside the KV cache" * (spec.weights == "full")
+    return f", read by the {engine['name']} {where}{held}"
 
 
-def _on_gpus(device: str, learner: Mapping[str, Any]) -> bool:
-    """Return whether ranks run on GPUs. Where Ray finds a place for ``auto``, it is taken to have some."""
+def sampled_on_gpu(recipe: Recipe, name: PolicyName) -> bool:
+    """Return whether the local engine samples a policy on a GPU, as far as this machine knows."""
+    spec, learner = recipe.policies[name], recipe.learner if on_ranks(recipe) else None
+    return name not in recipe.silent and bool(positions(recipe, spec)) and _on_gpus(spec.device, learner)
+
+
+def _by_ray(learner: Mapping[str, Any] | None) -> bool:
+    return learner is not None and not by_torchrun(learner) and learner.get("cluster") is not None
+
+
+def _on_gpus(device: str, learner: Mapping[str, Any] | None) -> bool:
+    """Return whether ranks run on GPUs, or this process does if there are none (None). Where Ray finds a place for
+    ``auto``, it is taken to have some."""
     kind = device.partition(":")[0]
     return kind == "cuda" or (kind == "auto" and (_by_ray(learner) or torch.cuda.is_available()))
