@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from coevolve import cli
+from coevolve.commands.train import _other_sizes
 from coevolve.recipe import room
 from coevolve.recipe.fit import fitted
 from coevolve.recipe.schema import Recipe, load_recipe
@@ -46,11 +47,11 @@ def test_the_largest_power_of_two_that_fits_and_no_more_than_a_step_has(monkeypa
     recipe, lines = fitted(quickstart())
     assert sizes(recipe) == (32_768, 32_768, 65_536)
     has = "device cpu has 4.00 GiB free now"
-    step = "fit into 90% of it; a step has 65,536 at most, 64 turns of 1,024"
+    step = "fit into 90% of it; a step has 65,536 if no answer changes what is asked, 64 turns of 1,024"
     assert lines == [
         f"policies.ann.micro_tokens is 32,768 (the recipe has 2,048): {has}, 34,565 {step}",
         f"policies.bob.micro_tokens is 32,768 (the recipe has 2,048): {has}, 34,565 {step}",
-        f"engine.max_tokens is 65,536 (the recipe has 65,536): {has}, 617,488 {step}",
+        f"engine.max_tokens is 65,536 (the recipe has 65,536): {has}, 617,488 fit into 90% of it; it is not raised",
     ]
     assert fitted(recipe)[0].record() == recipe.record()
     for gib in (64, 1024):
@@ -94,10 +95,11 @@ def test_ranks_of_this_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch)
     free(monkeypatch, 4 << 30)
     ranks = load_recipe(QUICKSTART, ["policies.*.device=cpu", RANKS])
     recipe, lines = fitted(ranks)
-    assert sizes(recipe) == (2048, 2048, 65_536)  # as it was: a rank's part of 64 turns of 16 tokens is 512
-    assert "7,887 fit" in lines[0] and lines[0].endswith("a rank has 512 of a step's new tokens at most")
-    long = load_recipe(QUICKSTART, ["policies.*.device=cpu", RANKS, "sampling.max_new_tokens=512"])
-    assert sizes(fitted(long)[0])[:2] == (4096, 4096)
+    assert sizes(recipe) == (2048, 2048, 65_536)  # as it was: with larger micro-batches a rank may have none
+    assert "7,887 fit" in lines[0] and lines[0].endswith("it is not raised")
+    free(monkeypatch, 1_003_484_018)  # nine tenths are 473,055,616 + 1,000 x 430,080
+    recipe, lines = fitted(ranks)
+    assert sizes(recipe)[:2] == (512, 512) and "1,000 fit" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,14 @@ def test_a_learner_of_the_users_own_is_not_sized(tmp_path: Path) -> None:
     assert found == recipe and "mine.py:mine is your own" in line
 
 
+def test_what_is_not_known_of_a_step_is_left_to_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``hindsight`` adds rows to those of the turns."""
+    free(monkeypatch, 64 << 30)
+    recipe, lines = fitted(quickstart("algorithm=hindsight", "members=4"))
+    assert sizes(recipe)[0] == 524_288 and sizes(recipe)[2] == 65_536
+    assert lines[0].endswith("how many a step has is not known")
+
+
 def test_a_training_has_the_sizes_in_its_recipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,9 +156,11 @@ def test_a_training_has_the_sizes_in_its_recipe(
     free(monkeypatch, 4 << 30)
     capsys.readouterr()
     assert cli.main(["train", QUICKSTART, *small, "steps=2", "--fit-memory", "--resume", "output_dir=fit"]) == 0
-    assert "policies.ann.micro_tokens of the run was 256: its sums are rounded" in capsys.readouterr().out
+    assert "micro_tokens of ann was 256 in the run: sums are rounded otherwise" in capsys.readouterr().out
     tree = yaml.safe_load(Path("fit/recipe.yaml").read_text())
-    assert tree["policies"]["ann"]["micro_tokens"] == 32_768 == tree["engine"]["max_tokens"]  # of 24 turns of 1,024
+    assert tree["policies"]["ann"]["micro_tokens"] == 32_768  # of 24 turns of 1,024
+    assert tree["engine"]["max_tokens"] == 65_536  # the recipe's
+    assert _other_sizes(Path("fit"), load_recipe("fit/recipe.yaml", ["engine=null"])) == []
 
 
 def numbers(run: str) -> list[dict[str, object]]:

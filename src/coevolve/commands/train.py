@@ -96,10 +96,12 @@ def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
     """Return the recipe with sizes for the memory that is free now, and print them (for a dry run as comments); a model
     that has yet to be pre-trained is, unless this is a dry run. Raises ValueError as ``fitted`` does."""
     from coevolve.recipe.schema import check, pretrain
+    from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
     check(recipe)  # finds mistakes before the import of torch, which takes seconds
     if not dry_run and not _by_torchrun(recipe):
+        trackers.check(recipe.report_to)
         RunDir(recipe.output_dir).check(recipe.steps, resume)
         pretrain(recipe)
     from coevolve.recipe.fit import fitted
@@ -114,15 +116,21 @@ def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
 
 def _other_sizes(run: Path, recipe: Recipe) -> list[str]:
     """Return a line for each size that the run had before a recipe goes on with it with another one."""
-    from coevolve.recipe.inputs import load_yaml
-    from coevolve.runs.identity import flat
+    from coevolve.recipe.memory import positions
+    from coevolve.recipe.schema import load_recipe
 
     if not (run / "recipe.yaml").is_file():
         return []
-    old, new = flat(load_yaml(run / "recipe.yaml")), flat(recipe.record())
-    keys = [key for key, size in new.items() if key.endswith(("micro_tokens", "max_tokens")) and old.get(key) != size]
+    old = load_recipe(run / "recipe.yaml")
+    before, now = (
+        {f"micro_tokens of {name}": spec.micro_tokens for name, spec in one.policies.items()}
+        | {f"max_tokens of {name}": positions(one, spec) for name, spec in one.policies.items()}
+        for one in (old, recipe)
+    )
     return [
-        f"{key} of the run was {old.get(key, 'left out')}: its sums are rounded otherwise from here on" for key in keys
+        f"{key} was {before[key]:,} in the run: sums are rounded otherwise from here on"
+        for key in now
+        if before.get(key, now[key]) != now[key]
     ]
 
 

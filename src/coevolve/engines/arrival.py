@@ -30,7 +30,7 @@ _BOUND = 1e-6
 two models were moved by as much at random: of 32 tokens, all of SmolLM2-135M's log-probabilities in bfloat16 were
 others from 1.1e-8 on (some of them from 9e-10 on), all of a model of 2.6M parameters' from 7.4e-8 on."""
 _KEPT = 1 << 14
-"""How many weights of a matrix are kept: its first rows."""
+"""How many weights of a matrix are kept: the first."""
 _FIRST, _PROMPT = 100, 8
 """The prompt's first token id and its length: less than a block of vLLM's prefix cache (16), which is computed anew."""
 _HOW = Sampling(32, temperature=2.0)
@@ -63,9 +63,10 @@ def question(new: Published, context: int) -> tuple[Published, Say]:
 
 
 def kept(weights: Iterable[tuple[str, Any]]) -> dict[str, Tensor]:
-    """Return the first rows of each matrix among these weights in bfloat16, on the CPU. weights: of ``Tensor`` s, or of
+    """Return the first weights of each matrix among these, in bfloat16, on the CPU. weights: of ``Tensor`` s, or of
     slices of a safetensors file, by name."""
-    return {name: x[: 1 + _KEPT // _width(x)].to("cpu", torch.bfloat16, copy=True) for name, x in weights if _width(x)}
+    first = ((name, x[: 1 + _KEPT // _width(x)].flatten()[:_KEPT]) for name, x in weights if _width(x))
+    return {name: x.to("cpu", torch.bfloat16, copy=True) for name, x in first}
 
 
 def _width(x: Any) -> int:
@@ -85,7 +86,7 @@ def kept_of(folder: Path) -> dict[str, Tensor]:
 
 def moved(before: Kept, now: Kept) -> float:
     """Return the distance between these weights over their norm: the median of all matrices."""
-    both = [(before[name].float(), now[name].float()) for name in before.keys() & now.keys()]
+    both = ((before[name].float(), now[name].float()) for name in before.keys() & now.keys())
     shares = [float((new - old).norm() / old.norm()) for old, new in both if old.any()]
     return median(shares) if shares else 0.0
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from coevolve.checks import MOST_STEPS
+from coevolve.checks import MOST_STEPS, check_cast
 from coevolve.learners.sizes import weightless
 from coevolve.models.policy import UNLIMITED, context_of
 from coevolve.recipe import memory, rank_memory
@@ -19,31 +19,37 @@ from coevolve.types import PolicyName
 
 LEAST = 256
 """Tokens that there has to be memory for, unless all of a step has fewer."""
+_LEARNING = "use a smaller model, weights: lora, gradient_checkpointing: true or dtype: bfloat16"
+_SAMPLING = "use a smaller model or dtype: bfloat16"
 
 
 def fitted(recipe: Recipe) -> tuple[Recipe, list[str]]:
     """Return the recipe with sizes that fit into the memory that is free now, and a line about each of them.
 
-    The sizes are ``micro_tokens`` of every policy that learns, and ``max_tokens`` of local engines, the same for all.
-    Each is the largest power of two that fits into nine tenths of what is free on its device, and no more than holds
-    all that a step can have. Raises ValueError if not even a small size fits, for a device that is not of this machine
-    or does not say what is free, for ranks under Ray or torchrun, and for a model of unknown size.
+    ``micro_tokens`` of a policy that learns is the largest power of two that fits into nine tenths of what is free on
+    its device, and no more than holds all that a step has. ``micro_tokens`` of ranks, which have to share a step's
+    micro-batches, and ``max_tokens`` of local engines, whose formula leaves out what reads the prompts, are lowered to
+    what fits and never raised. Raises ValueError if not even a small size fits, for a device that is not of this
+    machine or does not say what is free, for ranks under Ray or torchrun, and for a model of unknown size.
     """
     checked = check(recipe)
     if recipe.learner is not None and not rank_memory.on_ranks(recipe):
         name = recipe.learner["name"]
         return recipe, [f"micro_tokens and max_tokens stay: the learner {name} is your own, and needs what it needs"]
-    fits = _fits(recipe, checked)
-    step, lines, micro = _Step.of(recipe, checked), list[str](), dict[PolicyName, int]()
-    for name in recipe.policies:
+    check_cast(checked.cast(), recipe.policies, recipe.steps, recipe.batch_size * recipe.members)
+    fits, lines, micro = _fits(recipe, checked), list[str](), dict[PolicyName, int]()
+    learnt = _learnt(recipe, checked)
+    for name, spec in recipe.policies.items():
         if (place := _tightest((fit, one) for fit in fits for one in fit.learning if one.policy == name)) is not None:
-            micro[name], line = _chosen(f"policies.{name}.micro_tokens", *place, step.learnt(name))
+            bound = _own(spec.micro_tokens) if recipe.learner is not None else learnt[name]
+            micro[name], line = _chosen(f"policies.{name}.micro_tokens", *place, bound, _LEARNING)
             lines.append(line)
     cache, local = None, [name for name, spec in recipe.policies.items() if positions(recipe, spec)]
     if (place := _tightest((fit, one) for fit in fits for one in fit.sampling)) is not None:
         owners = dict.fromkeys(f"policies.{n}.engine" if recipe.policies[n].engine else "engine" for n in local)
         keys = " and ".join(f"{owner}.max_tokens" for owner in owners)
-        cache, line = _chosen(keys, *place, step.sampled(local))
+        own = min(positions(recipe, recipe.policies[name]) for name in local)
+        cache, line = _chosen(keys, *place, _own(own), _SAMPLING)
         lines.append(line)
     servers = dict.fromkeys(engine_of(recipe, spec)["name"] for n, spec in recipe.policies.items() if n not in local)
     lines += [f"engine {name} is not sized: memory that it takes from now on counts as free" for name in servers]
@@ -80,60 +86,35 @@ class _Bound:
     why: str
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What a step has at most. turns: of each policy. together: that are sampled at a time. Both are counted as a dry
-    run does, by an episode with empty answers; ``known`` is False if that does not tell. context: positions of each
-    policy's model, and so the most tokens of a turn with its prompt."""
+def _own(size: int) -> _Bound:
+    return _Bound(size, "it is not raised")
 
-    recipe: Recipe
-    known: bool
-    turns: Counter[PolicyName]
-    together: int
-    context: dict[PolicyName, int]
 
-    @classmethod
-    def of(cls, recipe: Recipe, checked: Parts) -> _Step:
-        """Return this for a recipe: the most turns over the casts of all its steps."""
-        here = {name: spec for name, spec in recipe.policies.items() if not spec.elsewhere or positions(recipe, spec)}
-        made = {name: weightless(spec.model) for name, spec in here.items()}
-        context = {name: UNLIMITED if isinstance(one, str) else context_of(one.config) for name, one in made.items()}
-        try:
-            calls = asked(recipe, checked)
-        except ValueError:
-            return cls(recipe, known=False, turns=Counter(), together=0, context=context)
-        roles = Counter(say.role for call in calls for says in call.values() for say in says)
-        cast, turns = checked.cast(), Counter[PolicyName]()
-        for seats in {tuple(cast(step).items()) for step in range(min(recipe.steps, MOST_STEPS))}:
-            seated = Counter[PolicyName]()
-            for role, name in seats:
-                seated[name] += roles[role]
-            turns |= seated  # the larger of two counts
-        episodes = recipe.batch_size * recipe.members
-        again = episodes * (1 + checked.algorithm.resample)
-        together = episodes * max((sum(map(len, call.values())) for call in calls), default=0)
-        known = checked.algorithm.rows is None  # which adds rows to those of the turns
-        return cls(recipe, known, Counter({n: again * count for n, count in turns.items()}), together, context)
-
-    def learnt(self, name: PolicyName) -> _Bound:
-        """Return the bound for a policy's micro-batches.
-
-        With ranks it is a rank's part of the new tokens, or the recipe's own size: ranks without a micro-batch would
-        wait for the others."""
-        turns, own = self.turns[name], self.recipe.policies[name].micro_tokens
-        if (learner := self.recipe.learner) is not None:
-            part = turns * self.recipe.sampling.length_range[1] // int(learner["ranks"])
-            return _Bound(max(_down(max(part, 1)), own), f"a rank has {part:,} of a step's new tokens at most")
-        return self._bound(turns, self.context[name])
-
-    def sampled(self, names: Iterable[PolicyName]) -> _Bound:
-        """Return the bound for the KV cache of these policies."""
-        return self._bound(self.together, max(self.context[name] for name in names))
-
-    def _bound(self, turns: int, context: int) -> _Bound:
-        if not (self.known and turns) or context >= UNLIMITED:
-            return _Bound(None, "how many a step has is not known")
-        return _Bound(_up(turns * context), f"a step has {turns * context:,} at most, {turns:,} turns of {context:,}")
+def _learnt(recipe: Recipe, checked: Parts) -> dict[PolicyName, _Bound]:
+    """Return, for each policy, a micro-batch that holds all that it learns from in a step: its turns, counted as a dry
+    run does, by an episode with empty answers, each as long as the context of its model."""
+    unknown = _Bound(None, "how many a step has is not known")
+    try:
+        calls = (
+            asked(recipe, checked) if checked.algorithm.rows is None else []
+        )  # which adds rows to those of the turns
+    except ValueError:
+        calls = []
+    roles = Counter(say.role for call in calls for says in call.values() for say in says)
+    cast, turns = checked.cast(), Counter[PolicyName]()
+    for seats in {tuple(cast(step).items()) for step in range(min(recipe.steps, MOST_STEPS))}:
+        here = Counter[PolicyName]()
+        for role, name in seats:
+            here[name] += roles[role]
+        turns |= here  # the larger of two counts
+    episodes = recipe.batch_size * recipe.members * (1 + checked.algorithm.resample)
+    found: dict[PolicyName, _Bound] = {}
+    for name, spec in recipe.policies.items():
+        made, count = weightless(spec.model), episodes * turns[name]
+        context = UNLIMITED if isinstance(made, str) else context_of(made.config)
+        said = f"a step has {count * context:,} if no answer changes what is asked, {count:,} turns of {context:,}"
+        found[name] = _Bound(_up(count * context), said) if count and context < UNLIMITED else unknown
+    return found
 
 
 def _tightest(places: Iterable[tuple[Fit, Size]]) -> tuple[Fit, Size] | None:
@@ -141,18 +122,18 @@ def _tightest(places: Iterable[tuple[Fit, Size]]) -> tuple[Fit, Size] | None:
     return min(places, key=lambda place: place[1].most(place[0].free or 0), default=None)
 
 
-def _chosen(key: str, fit: Fit, size: Size, bound: _Bound) -> tuple[int, str]:
-    """Return the size for a key, and a line that says why. Raises ValueError if not even a small one fits."""
+def _chosen(key: str, fit: Fit, size: Size, bound: _Bound, advice: str) -> tuple[int, str]:
+    """Return the size for a key, and a line that says why. Raises ValueError with this advice if not even a small one
+    fits."""
     free = fit.free or 0
     most, least = size.most(free), LEAST if bound.size is None else min(LEAST, bound.size)
     has = f"device {fit.device} has {free / GIB:.2f} GiB free now"
     if most < least:
         raise ValueError(
             f"{key}: {has} and needs {size.fixed / GIB:.2f} held before the first token, so not even {least} fit into "
-            f"{SHARE:.0%} of it; use a smaller model, weights: lora, gradient_checkpointing: true or dtype: bfloat16, "
-            "or end what else needs memory"
+            f"{SHARE:.0%} of it; {advice}, or end what else needs memory"
         )
-    found = _down(most) if bound.size is None else min(_down(most), bound.size)
+    found = bound.size if bound.size is not None and bound.size <= most else _down(most)
     return (
         found,
         f"{key} is {found:,} (the recipe has {size.tokens:,}): {has}, {most:,} fit into {SHARE:.0%} of it; "
