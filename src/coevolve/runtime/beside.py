@@ -12,9 +12,11 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """Work that has begun in a thread. ended: set when it has. failed: its error, if it ended with one."""
+    """Work that has begun in a thread. ended: set when it has. failed: its error, if it ended with one. stays: keep the
+    thread, for work that starts processes which Linux ends together with it."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], stays: bool = False) -> None:
+        self._stays = stays
         self.ended, self._work = threading.Event(), work
         self.failed: Exception | None = None
         self._found: T | None = None
@@ -27,6 +29,8 @@ class Beside(Generic[T]):
             self.failed = error
         finally:
             self.ended.set()
+            if self._stays:
+                threading.Event().wait()
 
     def found(self, seconds: float, late: str) -> T:
         """Return its result, or raise its error. Raises ShortageError, in the words of ``late``, after ``seconds``."""

@@ -107,7 +107,7 @@ def connected(address: str, seconds: float, whose: str = "") -> Any:
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == ANY else address)
         try:
             with handlers_kept():  # in a thread, as Ray may try for many minutes where another program listens
-                joining = Beside(lambda: ray.init(address=where, log_to_driver=False))
+                joining = Beside(lambda: ray.init(address=where, log_to_driver=False), stays=True)
                 joining.found(seconds, f"{whose}Ray did not connect to {address!r}, where something else may listen,")
         except (ConnectionError, ValueError, RuntimeError) as error:
             said = one_line(error)[:300]
