@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,6 +121,17 @@ def test_an_address_at_which_something_else_listens_is_told_in_time(monkeypatch:
         with pytest.raises(ShortageError, match=words):
             cluster.RayRanks("a", 1, "cpu", 0.5, address)
     assert time.monotonic() - began < 10
+
+
+def test_a_cluster_that_is_started_here_stays_up() -> None:
+    """Linux ends its processes together with the thread that started them."""
+    code = (
+        "import time; from coevolve.runtime.cluster import RayRanks\n"
+        "ranks = RayRanks('ann', 1, 'cpu', 90.0, 'local'); time.sleep(3)\n"
+        "print(ranks.ask('of the test', 'host')); ranks.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0 and "." in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("address", ["auto", "local", "", "10.0.0.1", "ray://somewhere", "redis://10.0.0.1:1"])
