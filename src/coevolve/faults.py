@@ -106,18 +106,6 @@ def _interrupt(number: int, frame: object) -> None:
     raise Interrupted(number)
 
 
-@contextmanager
-def handlers_kept() -> Iterator[None]:
-    """Restore the signal handlers after this context, for calls that install their own (``ray.init``)."""
-    before = {number: signal.getsignal(number) for name in _ENDING if (number := getattr(signal, name, None))}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
 def is_interrupt(error: BaseException) -> bool:
     """Return whether this process was asked to end. A plain KeyboardInterrupt was raised by user code if ``signals`` is
     active, which raises ``Interrupted`` instead, or if Ctrl-C is ignored."""

@@ -69,7 +69,10 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("rank=4", "; rank is a setting of a policy's lora: policies.*.lora.rank for all, policies.NAME.lora.rank for"),
         ("max_new_tokens=4", "; max_new_tokens is a setting of sampling: sampling.max_new_tokens; known"),
         ("beta=1", "; beta is a setting of an algorithm: algorithm.beta; known"),
-        ("cluster=ray://head:10001", "; cluster is a setting of a learner: learner.cluster; known"),
+        (
+            "cluster=ray://head:10001",
+            "no ranks that a cluster could place; say how many each policy has: learner={",
+        ),
         ("policies.ann.steps=3", "; steps is a setting of the recipe: steps, with nothing before it; known"),
         ("resume=true", "; resume is a setting of the command: --resume; known"),
         ("num_train_epochs=1", "; TRL's num_train_epochs is steps (an epoch is problems / batch_size of them); known"),
@@ -123,6 +126,12 @@ def test_a_mistake_of_the_file_is_not_blamed_on_an_override(recipe):
 def test_the_override_at_fault_is_named(recipe):
     with pytest.raises(ValueError, match=r"^override 'batchsize=3': unknown key batchsize"):
         load_recipe(recipe(), ["seed=1", "batchsize=3", "steps=2"])
+
+
+@pytest.mark.parametrize("override", ["cluster=ray://head:10001", "learner.cluster=ray://head:10001"])
+def test_the_ranks_of_a_recipe_go_to_a_cluster_by_one_word(recipe, override):
+    found = load_recipe(recipe(extra="learner: {name: fsdp, ranks: 3}"), [override])
+    assert found.learner == {"name": "fsdp", "ranks": 3, "cluster": "ray://head:10001"}
 
 
 def test_a_critic_plays_no_role(recipe):

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from handlers_kept import handlers_kept
 from policy_cases import make_batch, make_targets, weighted_loss
 from safetensors.torch import load_file
 
 from coevolve import cli
-from coevolve.faults import RanksLostError, ShortageError, handlers_kept
+from coevolve.faults import RanksLostError, ShortageError
 from coevolve.learners import fsdp
 from coevolve.learners.build import build_policies
 from coevolve.models.spec import PolicySpec
@@ -121,6 +122,27 @@ def test_an_address_at_which_something_else_listens_is_told_in_time(monkeypatch:
         with pytest.raises(ShortageError, match=words):
             cluster.RayRanks("a", 1, "cpu", 0.5, address)
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(("address", "mode"), [("ray://a:1", None), ("ray://a:1", "token"), ("ray", None)])
+def test_a_cluster_that_may_want_a_token_is_told(
+    address: str, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address of which Ray is told gets none, unless RAY_AUTH_MODE says so; Ray alone says "timeout"."""
+
+    def refused(**_: Any) -> None:
+        raise ConnectionError("ray client connection timeout")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", refused)
+    monkeypatch.setattr(cluster, "_check_listens", lambda address: None)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with pytest.raises(ValueError, match=r"\(ray client connection timeout\)") as error:
+        cluster.connected(address, 60)
+    hint = "; if `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token here, too"
+    assert str(error.value).endswith(hint) == (address != "ray" and mode is None)
 
 
 def test_a_cluster_that_is_started_here_stays_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Listener
 from threading import Thread
 from typing import Any
 
@@ -53,6 +53,18 @@ def test_a_process_that_says_that_it_comes_and_does_not_is_told(
     words = "connected, and did not say which" if connects else "not all of torchrun's 2 processes connected"
     with pytest.raises(ShortageError, match=f"{words} within 1 s"):
         launched._all_processes(1.0)
+
+
+def test_a_machine_that_falls_silent_is_noticed() -> None:
+    """Without power it says no goodbye; by itself Linux would ask after two hours."""
+    with Listener(("127.0.0.1", 0)) as listener, Client(listener.address) as ours, listener.accept():
+        launched._keep_alive(ours)
+        with socket.socket(fileno=os.dup(ours.fileno())) as own:
+            assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+            idle, between, times = (own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options)
+        ours.send("still open")
+    assert idle + between * times == 30
 
 
 def silent(store: Any) -> Any:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import struct
 import sys
 from collections.abc import Collection
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coevolve.faults import RanksLostError
 from coevolve.recipe.components import from_file
 from coevolve.runtime.pool import Failure
-from coevolve.runtime.ranks import Ranks, packed
+from coevolve.runtime.ranks import Connected, Ranks, packed
 
 
 def test_where_one_has_failed_the_others_are_not_waited_for_until_the_deadline() -> None:
@@ -25,10 +29,21 @@ def test_where_one_has_failed_the_others_are_not_waited_for_until_the_deadline()
         return [1] if len(waited) == 1 else []
 
     ranks.send, ranks.done, ranks.end = lambda asked: None, done, lambda: None
-    ranks.answer = lambda rank: pickle.dumps((None, Failure(ValueError, "no", "")))
+    ranks.answer = lambda rank, seconds: pickle.dumps((None, Failure(ValueError, "no", "")))
     with pytest.raises(ValueError, match=r"^policy 'ann', rank 1 of 2, update of step 3: no$"):
         ranks.ask("of step 3", "update")
     assert waited[0] > 5.0 >= waited[1] and ranks.ended
+
+
+def test_a_rank_that_stops_while_it_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coevolve.runtime.ranks._GRACE", 0.2)
+    ranks, (ours, theirs) = Connected("ann", 1, "cpu", 0.5), Pipe()
+    ranks.connections, ranks.end = [ours], ours.close  # type: ignore[method-assign]
+    os.write(theirs.fileno(), struct.pack("!i", 100) + b"half")  # a length, and less than that
+    with pytest.raises(RanksLostError, match=r"^rank 0 of 1 of policy 'ann' stopped in the middle of its answer \(upd"):
+        ranks.ask("of step 3", "update")
+    assert ranks.ended
+    theirs.close()
 
 
 def test_a_loss_of_the_users_own_file_is_found_where_nobody_has_imported_that(

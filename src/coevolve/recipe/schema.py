@@ -228,8 +228,11 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises a one-line ValueError for any mistake."""
     path, overrides = located(path), list(overrides)
     trees = [_over_its_base(path, _read(path))]
-    for override in overrides:  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
-        trees.append(_spelt_out(apply_overrides(trees[-1], [override]), Path.cwd()))
+    for i, override in enumerate(
+        overrides
+    ):  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
+        overrides[i] = _in_full(override, trees[-1])
+        trees.append(_spelt_out(apply_overrides(trees[-1], [overrides[i]]), Path.cwd()))
         _check_undone(overrides[: len(trees) - 1], trees[-2], trees[-1])
     try:
         return _valid(path, trees[-1])
@@ -239,6 +242,19 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
             raise
         said = str(error).removeprefix(f"{path}: ")
         raise ValueError(f"override {shown(overrides[at_fault - 1])}: {said}") from error
+
+
+def _in_full(override: str, tree: Mapping[str, Any]) -> str:
+    """Return the override, or what ``cluster=ADDRESS`` is short for. tree: the recipe without it."""
+    key, equals, address = override.partition("=")
+    if key.strip() != "cluster" or not equals:
+        return override
+    if not tree.get("learner"):
+        raise ValueError(
+            f"override {shown(override)}: this recipe has no ranks that a cluster could place; say how many each "
+            f"policy has: learner={{name: fsdp, ranks: 2, cluster: {address.strip()}}}"
+        )
+    return f"learner.cluster={address}"
 
 
 def _check_undone(overrides: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -6,13 +6,14 @@ Ray places, starts and ends the ranks, and reports dead ones; their calls and th
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Collection, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from coevolve.faults import ShortageError, handlers_kept, one_line
+from coevolve.faults import ShortageError, one_line
 from coevolve.runtime.beside import Beside
 from coevolve.runtime.ranks import Rank, Ranks
 
@@ -70,12 +71,15 @@ class RayRanks(Ranks):
         ready, _ = self.ray.wait(refs, num_returns=1, timeout=seconds)
         return [self.asked[ref] for ref in ready]
 
-    def answer(self, rank: int) -> bytes:
-        """Return the answer of a rank that is done. Raises EOFError if its actor died."""
+    def answer(self, rank: int, seconds: float) -> bytes:
+        """Return the answer of a rank that is done, which may be on another machine. Raises EOFError if its actor
+        died, TimeoutError after ``seconds``."""
         [ref] = [ref for ref, number in self.asked.items() if number == rank]
         try:
-            found: bytes = self.ray.get(ref)
+            found: bytes = self.ray.get(ref, timeout=seconds)
             return found
+        except self.ray.exceptions.GetTimeoutError as error:
+            raise TimeoutError from error
         except self.ray.exceptions.RayError as error:
             raise EOFError(one_line(error)[:300]) from error
 
@@ -103,16 +107,29 @@ def connected(address: str, seconds: float, whose: str = "") -> Any:
     except ImportError as error:
         raise ValueError("a cluster needs the package ray; pip install 'coevolve[cluster]'") from error
     if not ray.is_initialized():
+        logging.getLogger("ray._private.worker").addFilter(_is_news)
         where = None if address == ANY else address
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == ANY else address)
         try:
-            with handlers_kept():  # in a thread, as Ray may try for many minutes where another program listens
-                joining = Beside(lambda: ray.init(address=where, log_to_driver=False), stays=True)
-                joining.found(seconds, f"{whose}Ray did not connect to {address!r}, where something else may listen,")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            said = one_line(error)[:300]
-            raise ValueError(f"no Ray cluster can be reached at {address!r} ({said})") from error
+            # In a thread, as Ray may try for many minutes where another program listens.
+            joining = Beside(lambda: ray.init(address=where, log_to_driver=False), stays=True)
+            joining.found(seconds, f"{whose}Ray did not connect to {address!r}, where something else may listen,")
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            said = one_line(error)[-300:]  # of a traceback of Ray's, the end says what is wrong
+            raise ValueError(f"no Ray cluster can be reached at {address!r} ({said}){_token(where)}") from error
     return ray
+
+
+def _token(address: str | None) -> str:
+    """Return what to do if a cluster wants a token, which Ray sends to one that it found by itself only."""
+    if address is None or "RAY_AUTH_MODE" in os.environ:
+        return ""
+    return "; if `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token here, too"
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for the warning that Ray, connecting in a thread, leaves signals to us, as it should."""
+    return not record.getMessage().startswith("SIGTERM handler is not set")
 
 
 def _check_listens(address: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -90,6 +91,7 @@ def serve() -> bool:
             "machine has to mean an address that the others reach"
         ) from error
     with suppress(EOFError, OSError), connection:
+        _keep_alive(connection)
         connection.send(number)
         _be(connection, store)
     return True
@@ -150,7 +152,19 @@ def _all_processes(seconds: float) -> list[Connection]:
         if not connection.poll(seconds):
             raise ShortageError(f"a process of torchrun connected, and did not say which within {seconds:g} s")
         by_number[connection.recv()] = connection
+        _keep_alive(connection)
     return [here, *(by_number[number] for number in sorted(by_number))]
+
+
+def _keep_alive(connection: Connection) -> None:
+    """Have the operating system end a connection to a machine that has been silent for half a minute, as one without
+    power or network is; by itself it would wait for hours. Connections inside a machine are not affected."""
+    options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+    with socket.socket(fileno=os.dup(connection.fileno())) as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if number := getattr(socket, name, None):  # not every system has all of them
+                own.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 def _in_thread(connection: Connection, store: Store) -> None:

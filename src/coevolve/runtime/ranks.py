@@ -28,6 +28,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from coevolve.faults import RanksLostError, ShortageError
 from coevolve.recipe.components import USER, from_file
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.pool import Failure, quiet_start
 
 _GRACE = 5.0
@@ -117,7 +118,7 @@ class Ranks:
                 if not done:
                     break
                 for rank in done:
-                    found[rank], failure = self._answer(rank, where)
+                    found[rank], failure = self._answer(rank, where, max(_GRACE, end - time.monotonic()))
                     if failure is not None:
                         failed[rank] = failure
                         end = min(end, time.monotonic() + _GRACE)
@@ -132,9 +133,11 @@ class Ranks:
             raise failed[0].alone()
         return [found[rank] for rank in range(self.count)]
 
-    def _answer(self, rank: int, where: str) -> tuple[Any, Failure | None]:
+    def _answer(self, rank: int, where: str, seconds: float) -> tuple[Any, Failure | None]:
         try:
-            answer: tuple[Any, Failure | None] = pickle.loads(self.answer(rank))
+            answer: tuple[Any, Failure | None] = pickle.loads(self.answer(rank, seconds))
+        except TimeoutError as error:
+            raise self._lost([rank], f"stopped in the middle of its answer ({where})") from error
         except EOFError as error:
             raise self._lost([rank], f"died ({error}; {where})") from error
         return answer
@@ -152,8 +155,9 @@ class Ranks:
         """Return those of the ranks ``waiting`` that have answered or died; none if none has within ``seconds``."""
         raise NotImplementedError
 
-    def answer(self, rank: int) -> bytes:
-        """Return the pickled answer of a rank that is done. Raises EOFError, saying how, if it died."""
+    def answer(self, rank: int, seconds: float) -> bytes:
+        """Return the pickled answer of a rank that is done. Raises EOFError, saying how, if it died, TimeoutError if
+        the whole answer is not here after ``seconds``."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -182,10 +186,13 @@ class Connected(Ranks):
         by_connection = {self.connections[rank]: rank for rank in waiting}
         return [by_connection[one] for one in wait(list(by_connection), seconds)]  # type: ignore[index]
 
-    def answer(self, rank: int) -> bytes:
-        """Return the pickled answer of a rank that is done. Raises EOFError if it died."""
+    def answer(self, rank: int, seconds: float) -> bytes:
+        """Return the pickled answer of a rank that is done, read in a thread, as a rank may stop while it sends."""
+        reading = Beside(self.connections[rank].recv_bytes)
+        if not reading.ended.wait(seconds):
+            raise TimeoutError
         try:
-            return self.connections[rank].recv_bytes()
+            return reading.found(0.0, "")
         except (EOFError, OSError) as error:
             raise EOFError(self.how_it_ended(rank)) from error
 
