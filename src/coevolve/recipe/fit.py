@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from coevolve.checks import MOST_STEPS, check_cast
 from coevolve.learners.sizes import weightless
@@ -94,12 +96,10 @@ def _learnt(recipe: Recipe, checked: Parts) -> dict[PolicyName, _Bound]:
     """Return, for each policy, a micro-batch that holds all that it learns from in a step: its turns, counted as a dry
     run does, by an episode with empty answers, each as long as the context of its model."""
     unknown = _Bound(None, "how many a step has is not known")
-    try:
-        calls = (
-            asked(recipe, checked) if checked.algorithm.rows is None else []
-        )  # which adds rows to those of the turns
-    except ValueError:
-        calls = []
+    calls: Sequence[Any] = []
+    if checked.algorithm.rows is None:  # else it adds rows to those of the turns
+        with suppress(ValueError):
+            calls = asked(recipe, checked)
     roles = Counter(say.role for call in calls for says in call.values() for say in says)
     cast, turns = checked.cast(), Counter[PolicyName]()
     for seats in {tuple(cast(step).items()) for step in range(min(recipe.steps, MOST_STEPS))}:
@@ -134,11 +134,8 @@ def _chosen(key: str, fit: Fit, size: Size, bound: _Bound, advice: str) -> tuple
             f"{SHARE:.0%} of it; {advice}, or end what else needs memory"
         )
     found = bound.size if bound.size is not None and bound.size <= most else _down(most)
-    return (
-        found,
-        f"{key} is {found:,} (the recipe has {size.tokens:,}): {has}, {most:,} fit into {SHARE:.0%} of it; "
-        + (bound.why),
-    )
+    why = f"{has}, {most:,} fit into {SHARE:.0%} of it; {bound.why}"
+    return found, f"{key} is {found:,} (the recipe has {size.tokens:,}): {why}"
 
 
 def _with(recipe: Recipe, micro: dict[PolicyName, int], cache: int | None) -> Recipe:
