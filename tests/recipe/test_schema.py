@@ -71,7 +71,7 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("beta=1", "; beta is a setting of an algorithm: algorithm.beta; known"),
         (
             "cluster=ray://head:10001",
-            "no ranks that a cluster could place; say how many each policy has: learner={",
+            "no ranks that a cluster could place; say how many each policy has, before it",
         ),
         ("policies.ann.steps=3", "; steps is a setting of the recipe: steps, with nothing before it; known"),
         ("resume=true", "; resume is a setting of the command: --resume; known"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from multiprocessing.connection import Client, Listener
-from threading import Thread
+from multiprocessing.connection import Client
+from threading import Thread, current_thread
 from typing import Any
 
 import pytest
@@ -55,16 +55,29 @@ def test_a_process_that_says_that_it_comes_and_does_not_is_told(
         launched._all_processes(1.0)
 
 
-def test_a_machine_that_falls_silent_is_noticed() -> None:
-    """Without power it says no goodbye; by itself Linux would ask after two hours."""
-    with Listener(("127.0.0.1", 0)) as listener, Client(listener.address) as ours, listener.accept():
-        launched._keep_alive(ours)
-        with socket.socket(fileno=os.dup(ours.fileno())) as own:
-            assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
-            idle, between, times = (own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options)
-        ours.send("still open")
-    assert idle + between * times == 30
+def test_both_ends_ask_whether_the_other_machine_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without power says no goodbye; by itself Linux would ask after two hours."""
+    store, found = Come(), list[list[int]]()
+    monkeypatch.setattr(launched, "_met", lambda: (store, int(current_thread().name == "the other")))
+    monkeypatch.setattr(launched, "_in_thread", lambda *_: None)  # the rank in the first process
+    monkeypatch.setattr(launched, "_be", lambda connection, _: found.append(asked_after(connection)))
+    for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    other = Thread(target=launched.serve, name="the other")
+    other.start()
+    _, connection = launched._all_processes(20.0)
+    found.append(asked_after(connection))
+    other.join()
+    assert found == [[1, 10, 5, 4]] * 2
+
+
+def asked_after(connection: Any) -> list[int]:
+    """Whether the system asks for the other end of a connection, after which seconds, how often and how many times."""
+    options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+    with socket.socket(fileno=os.dup(connection.fileno())) as own:
+        asks = own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return [asks, *(own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options)]
 
 
 def silent(store: Any) -> Any:

@@ -72,13 +72,13 @@ def _check_of_run(path: Path, output: Path) -> None:
 def _plan(recipe: Recipe, resume: bool) -> None:
     """Print the plan of a training. Raises ValueError for mistakes that training would report before its first step,
     except in models."""
+    from coevolve.recipe.advice import warn_of_settings
     from coevolve.recipe.schema import check
-    from coevolve.recipe.unused import warn_of_unused
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
     check(recipe)  # finds mistakes before the import of torch, which takes seconds
-    warn_of_unused(recipe)
+    warn_of_settings(recipe)
     trackers.check(recipe.report_to)
     from coevolve.recipe.plan import plan, problems
     from coevolve.runtime.placement import check_threads
@@ -154,8 +154,8 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
     from coevolve.late import collector_off
     from coevolve.progress import progress
+    from coevolve.recipe.advice import warn_of_settings
     from coevolve.recipe.schema import build
-    from coevolve.recipe.unused import warn_of_unused
     from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir
 
@@ -165,7 +165,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
         with trackers(recipe.report_to, place.path, record) as callbacks:
             with during("building the team"), collector_off():
-                warn_of_unused(recipe)
+                warn_of_settings(recipe)
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
                 say(_computing(trainer.computing(), recipe.sampling))

@@ -226,14 +226,13 @@ class Parts:
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises a one-line ValueError for any mistake."""
-    path, overrides = located(path), list(overrides)
+    path, overrides, full = located(path), list(overrides), list[str]()
     trees = [_over_its_base(path, _read(path))]
-    for i, override in enumerate(
-        overrides
-    ):  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
-        overrides[i] = _in_full(override, trees[-1])
-        trees.append(_spelt_out(apply_overrides(trees[-1], [overrides[i]]), Path.cwd()))
-        _check_undone(overrides[: len(trees) - 1], trees[-2], trees[-1])
+    # One by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named.
+    for override in overrides:
+        full.append(_in_full(override, trees[-1]))
+        trees.append(_spelt_out(apply_overrides(trees[-1], full[-1:]), Path.cwd()))
+        _check_undone(full, trees[-2], trees[-1])
     try:
         return _valid(path, trees[-1])
     except ValueError as error:
@@ -245,14 +244,14 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def _in_full(override: str, tree: Mapping[str, Any]) -> str:
-    """Return the override, or what ``cluster=ADDRESS`` is short for. tree: the recipe without it."""
+    """Return the override, or what ``cluster=ADDRESS`` is short for. tree: the recipe before it."""
     key, equals, address = override.partition("=")
     if key.strip() != "cluster" or not equals:
         return override
     if not tree.get("learner"):
         raise ValueError(
-            f"override {shown(override)}: this recipe has no ranks that a cluster could place; say how many each "
-            f"policy has: learner={{name: fsdp, ranks: 2, cluster: {address.strip()}}}"
+            f"override {shown(override)}: no ranks that a cluster could place; say how many each policy has, before it "
+            f"or with it: 'learner={{name: fsdp, ranks: 2, cluster: {address.strip()}}}'"
         )
     return f"learner.cluster={address}"
 

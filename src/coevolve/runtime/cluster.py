@@ -21,6 +21,8 @@ ANY = "ray"
 """The address that means: the cluster of RAY_ADDRESS, else one running on this machine, else a new one of it alone."""
 _LISTENS = 10.0
 """Seconds within which a cluster that is reachable lets this process connect."""
+_TOLD = 300
+"""The most characters of an error of Ray's in a message."""
 _LISTED = 60.0
 """Seconds within which it lets this process connect to list its machines."""
 
@@ -81,7 +83,7 @@ class RayRanks(Ranks):
         except self.ray.exceptions.GetTimeoutError as error:
             raise TimeoutError from error
         except self.ray.exceptions.RayError as error:
-            raise EOFError(one_line(error)[:300]) from error
+            raise EOFError(one_line(error)[:_TOLD]) from error
 
     def end(self) -> None:
         """Kill the actors, and remove their placement group."""
@@ -107,7 +109,7 @@ def connected(address: str, seconds: float, whose: str = "") -> Any:
     except ImportError as error:
         raise ValueError("a cluster needs the package ray; pip install 'coevolve[cluster]'") from error
     if not ray.is_initialized():
-        logging.getLogger("ray._private.worker").addFilter(_is_news)
+        logging.getLogger("ray._private.worker").addFilter(_worth_saying)
         where = None if address == ANY else address
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == ANY else address)
         try:
@@ -115,19 +117,25 @@ def connected(address: str, seconds: float, whose: str = "") -> Any:
             joining = Beside(lambda: ray.init(address=where, log_to_driver=False), stays=True)
             joining.found(seconds, f"{whose}Ray did not connect to {address!r}, where something else may listen,")
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            said = one_line(error)[-300:]  # of a traceback of Ray's, the end says what is wrong
+            said = one_line(error)
+            said = said if len(said) <= _TOLD else f"... {said[-_TOLD:]}"  # a traceback of Ray's ends with the reason
             raise ValueError(f"no Ray cluster can be reached at {address!r} ({said}){_token(where)}") from error
     return ray
 
 
 def _token(address: str | None) -> str:
-    """Return what to do if a cluster wants a token, which Ray sends to one that it found by itself only."""
-    if address is None or "RAY_AUTH_MODE" in os.environ:
+    """Return what to do if a cluster wants a token: Ray takes that of this machine only for a cluster that it has
+    found without an address."""
+    named = address not in (None, "auto") or os.environ.get("RAY_ADDRESS")
+    if not named or "RAY_AUTH_MODE" in os.environ:
         return ""
-    return "; if `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token here, too"
+    return (
+        "; if `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token here, too, and have the "
+        "cluster's ~/.ray/auth_token"
+    )
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _worth_saying(record: logging.LogRecord) -> bool:
     """Return False for the warning that Ray, connecting in a thread, leaves signals to us, as it should."""
     return not record.getMessage().startswith("SIGTERM handler is not set")
 

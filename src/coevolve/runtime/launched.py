@@ -157,9 +157,9 @@ def _all_processes(seconds: float) -> list[Connection]:
 
 
 def _keep_alive(connection: Connection) -> None:
-    """Have the operating system end a connection to a machine that has been silent for half a minute, as one without
-    power or network is; by itself it would wait for hours. Connections inside a machine are not affected."""
-    options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+    """Have the operating system close a connection to a machine that has been silent for half a minute, as one without
+    power or network is; it would wait for hours. It asks the other machine, not the process, which may be stopped."""
+    options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
     with socket.socket(fileno=os.dup(connection.fileno())) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in options.items():

@@ -118,7 +118,7 @@ class Ranks:
                 if not done:
                     break
                 for rank in done:
-                    found[rank], failure = self._answer(rank, where, max(_GRACE, end - time.monotonic()))
+                    found[rank], failure = self._answer(rank, where, end + _GRACE - time.monotonic())
                     if failure is not None:
                         failed[rank] = failure
                         end = min(end, time.monotonic() + _GRACE)
@@ -137,7 +137,8 @@ class Ranks:
         try:
             answer: tuple[Any, Failure | None] = pickle.loads(self.answer(rank, seconds))
         except TimeoutError as error:
-            raise self._lost([rank], f"stopped in the middle of its answer ({where})") from error
+            late = f"had not sent its whole answer after {self.seconds:g} s ({where})"
+            raise self._lost([rank], late) from error
         except EOFError as error:
             raise self._lost([rank], f"died ({error}; {where})") from error
         return answer

@@ -1,12 +1,15 @@
-"""Warnings of settings that have no effect beside a recipe's others. They do no harm, so they are not errors."""
+"""Warnings about a recipe's settings that are no errors: those that have no effect beside others, and a correction that
+is missing where a server samples."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
 
+from coevolve.ahead import correction
 from coevolve.cast import CASTS
 from coevolve.checks import MOST_STEPS
+from coevolve.engines import SERVERS
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Cast
 
@@ -14,11 +17,12 @@ _SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value
 """Settings of an algorithm that may be off -> the settings that then have no effect."""
 
 
-def warn_of_unused(recipe: Recipe) -> None:
-    """Warn of each setting without effect. Raises ValueError for a recipe whose components cannot be built."""
+def warn_of_settings(recipe: Recipe) -> None:
+    """Warn of each such setting. Raises ValueError for a recipe whose components cannot be built."""
     made = parts(recipe)
     algorithm = made.algorithm
-    for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast)):
+    lines = [*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm)]
+    for line in (*lines, *_of_servers(recipe, algorithm), *_of_steps(recipe, made.cast)):
         warnings.warn(line, stacklevel=2)
 
 
@@ -36,6 +40,20 @@ def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
             yield f"policies.{name}.value_learning_rate does nothing: the algorithm gives this policy no critic"
         if spec.weights != "frozen" and recipe.steps <= spec.warmup_steps:
             yield f"policies.{name}.warmup_steps is {spec.warmup_steps} of {recipe.steps} steps, so its rate only rises"
+
+
+def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
+    where, mismatch = correction(algorithm)
+    learners = [
+        name for name, spec in recipe.policies.items() if spec.weights != "frozen" and name not in recipe.silent
+    ]
+    engines = {name: recipe.policies[name].engine or recipe.engine or {} for name in learners}
+    names = [name for name in learners if engines[name].get("name") in SERVERS]
+    if names and mismatch == "none":
+        yield (
+            f"{', '.join(names)}: turns come from a server, and {where} is none, so its log-probabilities are taken "
+            f"for the learner's; {where}=tis corrects the difference (docs/objectives.md)"
+        )
 
 
 def _of_steps(recipe: Recipe, made: Callable[[], Cast]) -> Iterator[str]:

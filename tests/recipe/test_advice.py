@@ -1,4 +1,4 @@
-"""Settings that do nothing beside others, said and not refused."""
+"""Settings that do nothing beside others, or lack something, said and not refused."""
 
 import warnings
 from pathlib import Path
@@ -6,18 +6,23 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
+from coevolve.recipe.advice import warn_of_settings
 from coevolve.recipe.packaged import packaged
 from coevolve.recipe.schema import load_recipe
-from coevolve.recipe.unused import warn_of_unused
 
 QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
+UNCORRECTED = (
+    "turns come from a server, and algorithm.mismatch is none, so its log-probabilities are taken for the learner's; "
+    "algorithm.mismatch=tis corrects the difference (docs/objectives.md)"
+)
+SERVED = ["engine=vllm", "policies.*.weights=lora"]
 MAGRPO = "algorithm={name: magrpo, estimator: k2}"
 
 
 def said(*overrides):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        warn_of_unused(load_recipe(QUICKSTART, overrides))
+        warn_of_settings(load_recipe(QUICKSTART, overrides))
     return [str(one.message) for one in found]
 
 
@@ -54,6 +59,11 @@ def said(*overrides):
             ["cast: exchange changes nothing: who plays what is the same in all 5 steps"],
         ),
         (["steps=6", "cast={name: exchange, every: 5}"], []),
+        ([*SERVED], [f"ann, bob: {UNCORRECTED}"]),
+        ([*SERVED, "algorithm.mismatch=tis"], []),
+        ([*SERVED, "algorithm=iac"], []),  # which has no correction
+        (["policies.bob.engine={name: vllm}"], [f"bob: {UNCORRECTED}"]),
+        (["policies.bob.engine={name: vllm}", "policies.bob.weights=frozen"], []),
     ],
 )  # fmt: skip
 def test_what_does_nothing_is_said(overrides, lines):
@@ -65,7 +75,7 @@ def test_packaged_recipes_have_nothing_unused():
         if "kind:" not in path.read_text():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                warn_of_unused(load_recipe(path))
+                warn_of_settings(load_recipe(path))
 
 
 def test_a_dry_run_says_them_and_the_algorithms_own(capsys, tmp_path, monkeypatch):
