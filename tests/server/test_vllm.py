@@ -267,16 +267,30 @@ def test_start_weights_earn_the_same_greedy_rewards_on_a_server(tmp_path: Path) 
     assert [one[2] for one in found[1]] == pytest.approx([one[2] for one in found[0]], abs=1e-6)
 
 
-@pytest.mark.parametrize("more", [[], PAIR], ids=["full", "a pair of adapters"])
-def test_ranks_that_ray_places_learn_what_a_server_samples(more: list[str], untied: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("team", ["one", "a pair", "a pair of adapters"])
+def test_ranks_that_ray_places_learn_what_servers_sample(team: str, untied: str, tmp_path: Path) -> None:
+    """Corrected as in the packaged recipes. Full weights have a server for each policy, adapters one for both."""
     pytest.importorskip("ray", reason="placing ranks needs the package ray (coevolve[cluster])")
-    count = 1 if more is PAIR else 2  # for each policy, on two cores
+    more = {
+        "one": [SERVED],
+        "a pair": [*PAIR[:2], *(f"policies.{name}.{SERVED}" for name in ("ann", "bob"))],
+        "a pair of adapters": [SERVED, *PAIR],
+    }[team]
+    count = 2 if team == "one" else 1  # for each policy, on two cores
     ranks = f"learner={{name: fsdp, ranks: {count}, cluster: ray, deadline: 600}}"
-    words = [SERVED, ranks, *more, f"policies.*.model={untied}", "steps=3", f"output_dir={tmp_path / 'run'}"]
+    corrected = ["algorithm.mismatch=tis", f"policies.*.model={untied}", "steps=3", f"output_dir={tmp_path / 'run'}"]
+    words = [ranks, *more, *corrected]
     assert cli.main(["train", recipe(tmp_path), *words]) == 0
     found = read_lines(tmp_path / "run" / "metrics.jsonl")
     for line in found:
-        print({key: line[key] for key in line if key.endswith(("drift", "grad_norm", "time/publish", "time/step"))})
+        print(
+            {
+                key: line[key]
+                for key in line
+                if key.endswith(("drift", "mismatch/max", "grad_norm", "time/publish", "time/step"))
+            }
+        )
         assert all(line[key] < 1e-5 for key in line if key.endswith("/drift"))
         assert all(line[key] > 0 for key in line if key.endswith("/grad_norm"))
-    assert len(found) == 3 and ("agents/bob/drift" in found[0]) is (more is PAIR)
+        assert line["agents/ann/mismatch/max"] == pytest.approx(1, abs=1e-3)
+    assert len(found) == 3 and ("agents/bob/drift" in found[0]) is (team != "one")
