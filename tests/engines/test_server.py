@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -669,7 +670,7 @@ def test_a_server_is_started_and_started_again_and_ended(
     policy, engine, asked = build_policy(**LORA), ServerEngine(seconds=60.0), {"a": make_says([[5, 6]], Sampling(5))}
     try:
         engine.publish([policy.published(0)])
-        assert engine.about.endswith(", started here")
+        assert re.search(r", started here(, KV cache \d\.\d GiB)?$", engine.about)  # if it is on the CPU
         well, first = engine.generate(asked), engine.child
         assert first is not None
         os.kill(first.process.pid, signal.SIGKILL)
@@ -886,13 +887,13 @@ def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callab
     with pytest.raises(ShortageError, match="no program vllm on the PATH to start a server with"):
         ServerEngine().publish([policy])
     program("#!/bin/sh\necho 'error: no such flag --nonsense=1'\necho\nexit 2\n")
-    with pytest.raises(ShortageError, match="ended as it started; it said last 'error: no such flag") as told:
+    with pytest.raises(ShortageError, match="ended as it started; it said 'error: no such flag") as told:
         ServerEngine(start={"nonsense": 1}).publish([policy])
     log = Path(str(told.value).rpartition(" in ")[2])
     assert log.read_text().startswith("error")
     log.unlink()
     program("#!/bin/sh\necho loading\nexec sleep 60\n")
-    with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said last '(loading)?', and all") as told:
+    with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said '(loading)?', and all") as told:
         ServerEngine(seconds=0.5).publish([policy])
     Path(str(told.value).rpartition(" in ")[2]).unlink()
 
@@ -909,7 +910,7 @@ def test_a_server_sees_the_cards_that_it_is_given(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     program("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES $*\nexit 2\n")
-    with pytest.raises(ShortageError, match=f"said last '{cards} serve ") as told:
+    with pytest.raises(ShortageError, match=f"it said '{cards} serve ") as told:
         ServerEngine(start=start).publish([build_policy(**LORA).published(0)])
     assert "devices" not in str(told.value)
     Path(str(told.value).rpartition(" in ")[2]).unlink()
@@ -921,7 +922,7 @@ def test_a_server_is_started_in_the_environment_of_its_team(
 ) -> None:
     """vLLM refuses loading of adapters together with several API servers; attention in float32 is not to be TF32."""
     program("#!/bin/sh\necho loads=$VLLM_ALLOW_RUNTIME_LORA_UPDATING $TRITON_F32_DEFAULT\nexit 2\n")
-    with pytest.raises(ShortageError, match=f"said last 'loads={loads} ieee'") as told:
+    with pytest.raises(ShortageError, match=f"it said 'loads={loads} ieee'") as told:
         ServerEngine(start={}).publish([build_policy(**how).published(0)])
     Path(str(told.value).rpartition(" in ")[2]).unlink()
 
@@ -991,6 +992,47 @@ def test_a_server_that_lacks_a_route_is_ended(build_policy: Build, program: Call
                 engine.publish([policy])
     assert engine.child is None and len(started) == 2
     assert all(gone(child.process.pid) and not child.log.exists() for child in started)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("start", "free", "cuda", "space", "bytes"),
+    [
+        ({}, 8 * GIB, False, "", [2 * GIB]),
+        ({}, 80 * GIB, False, "", [4 * GIB]),
+        ({"devices": ""}, 8 * GIB, True, "", [2 * GIB]),
+        ({}, 8 * GIB, True, "", []),
+        ({"gpu-memory-utilization": 0.3}, 8 * GIB, False, "", []),
+        ({"kv_cache_memory_bytes": 1}, 8 * GIB, False, "", []),
+        ({}, 8 * GIB, False, "2", []),
+        ({}, None, False, "", []),
+    ],
+)
+def test_a_server_on_cpus_gets_a_part_of_what_is_free_unless_its_size_is_said(
+    start: Any, free: int | None, cuda: bool, space: str, bytes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM would take nearly all of the machine, or not start."""
+    monkeypatch.setattr(started, "free_memory", lambda device: free)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", space)
+    assert [*started.cache_on_cpus(start).values()] == bytes
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["(Worker pid=7) ERROR [x.py:953] ValueError: too little", "RuntimeError: See root cause above."],
+            "ValueError",
+        ),
+        (["loading", "bye"], "bye"),
+        ([], ""),
+    ],
+)
+def test_the_reason_why_a_server_ended_is_what_it_raised_first_hand(lines: list[str], said: str) -> None:
+    assert started._reason(lines).partition(":")[0] == said
 
 
 def test_flags_are_those_of_the_team(build_policy: Build) -> None:

@@ -29,7 +29,7 @@ from coevolve.engines import arrival
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
-from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
+from coevolve.engines.started import ALIVE, Flags, answers, cache_on_cpus, check_devices, check_started, serve
 from coevolve.engines.transfer import ROUTES as TRANSFER
 from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
 from coevolve.faults import RanksLostError, ShortageError
@@ -88,6 +88,7 @@ class ServerEngine(BaseEngine):
         self.child: Child | None = None
         self.about = routes.name
         """One line for logs: the kind of server, and where it is."""
+        self._how = ""  # for ``about``: of a server that was started here, that and the size of its KV cache
         self._base: str | None = None  # the server's name of its base model
         self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
         self._begun = self._revived = self._asleep = False
@@ -240,9 +241,10 @@ class ServerEngine(BaseEngine):
         sent: dict[PolicyName, arrival.Kept] = {}
         if not self._begun:
             if self.ours:
-                self.child, self.url = serve(
-                    list(self.published.values()), self.start or {}, self.seconds, self.transfer
-                )
+                cache = cache_on_cpus(self.start or {})
+                flags = {**cache, **(self.start or {})}
+                self.child, self.url = serve(list(self.published.values()), flags, self.seconds, self.transfer)
+                self._how = ", started here" + "".join(f", KV cache {x / 2**30:.1f} GiB" for x in cache.values())
             try:
                 run(self._greet())
             except BaseException:
@@ -267,7 +269,7 @@ class ServerEngine(BaseEngine):
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
         ValueError for a route that it lacks."""
-        self.about = f"{self.routes.name} at {self.url}{', started here' if self.ours else ''}"
+        self.about = f"{self.routes.name} at {self.url}{self._how}"
         async with self._requests(lambda: f"{self._team}: {self.about} did not say what it can do") as client:
             try:
                 if self.routes.schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.models.load import load_config
 from coevolve.runtime.child import Child, free_port, listens
+from coevolve.runtime.free_memory import free_memory
 from coevolve.runtime.requests import is_well
 
 Flags = Mapping[str, bool | int | float | str]
@@ -35,6 +37,9 @@ _UNPICKLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
 """Only for IPC: the handles of tensors come pickled (vLLM has no other way)."""
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _HERE = "127.0.0.1"
+_ERROR = re.compile(r"\b\w*(Error|Exception): ")
+_CACHE, _CACHE_PART = 4 << 30, 0.25
+"""The most bytes of the KV cache of a server on CPUs, and the most of what is free there."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM allows as ``max-lora-rank``."""
 
@@ -43,7 +48,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
     """Start a server for this team, wait until it answers, and return it with its url. transfer: how it gets full
     weights.
 
-    Raises ShortageError if there is no program ``vllm`` or, with the server's last line of output, if it ends or does
+    Raises ShortageError if there is no program ``vllm`` or, with the reason that the server printed, if it ends or does
     not answer within ``seconds``; ValueError for an invalid port, and for one at which another server listens, whose
     turns would be taken for those of this one."""
     flags: dict[str, Any] = {**flags_of(team), "host": _HERE, "port": free_port()}
@@ -79,7 +84,7 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
         while not answers(child, url):
             if child.ended is not None or time.monotonic() > end:
                 how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
-                said = f"it said last {child.last_line()[:300]!r}, and all of it is in {child.log}"
+                said = f"it said {_reason(child.lines())[:300]!r}, and all of it is in {child.log}"
                 whose = f"the server of {', '.join(repr(new.name) for new in team)}"
                 raise ShortageError(f"{whose}, `{' '.join(command)}`, {how}; {said}")
             time.sleep(0.1)
@@ -92,6 +97,30 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
 def _reached_at(host: str) -> str:
     """Return the address at which a server that listens at this one is reached from here."""
     return {"": _HERE, "0.0.0.0": _HERE, "::": "::1"}.get(host, host)
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Return the line of a server's output that says why it ended: the last error but for those that refer to another
+    one, without what the log puts before it; the last line if there is none."""
+    errors = [line for line in lines if _ERROR.search(line) and "See root cause above" not in line]
+    found = (errors[-1:] or [*lines[-1:], ""])[0]
+    return found[match.start() :] if (match := _ERROR.search(found)) else found
+
+
+def cache_on_cpus(further: Flags) -> dict[str, int]:
+    """Return the flag for the KV cache of a server on CPUs, in bytes; empty for one on GPUs, or if its size is said.
+
+    vLLM would take 92 % of the machine's memory, and would not start where less is free."""
+    said = {key.replace("_", "-") for key in further} & {"kv-cache-memory-bytes", "gpu-memory-utilization"}
+    if _on_gpus(further) or said or os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
+        return {}
+    free = free_memory(torch.device("cpu"))
+    return {} if free is None else {"kv-cache-memory-bytes": min(_CACHE, int(_CACHE_PART * free))}
+
+
+def _on_gpus(further: Flags) -> bool:
+    """Return whether a server that is started with these flags sees GPUs."""
+    return further.get("devices") != "" and torch.cuda.is_available()
 
 
 def answers(child: Child, url: str) -> bool:
@@ -144,7 +173,7 @@ def check_started(team: Sequence[Published], further: Flags) -> None:
             f"policy {small.name!r} has a base in 4 bits (load_in_4bit), and the server that is started for it would "
             "sample one that is not; remove load_in_4bit, or sample with the local engine"
         )
-    on_gpus = further.get("devices") != "" and torch.cuda.is_available()
+    on_gpus = _on_gpus(further)
     if not on_gpus and (tied := [new.name for new in team if unclear_to_gate(new) and _tied(new.spec.model)]):
         raise ValueError(
             f"policy {tied[0]!r}: its output layer is tied to its embedding, and a vLLM of CPUs keeps the one it "

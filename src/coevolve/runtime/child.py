@@ -66,10 +66,10 @@ class Child:
         """The child's exit code; None while it runs."""
         return self.process.poll()
 
-    def last_line(self) -> str:
-        """Return the last line of the child's output that is not empty."""
-        lines = self.log.read_text("utf-8", errors="replace").split("\n") if self.log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def lines(self) -> list[str]:
+        """Return the lines of the child's output that are not empty."""
+        text = self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
+        return [line.strip() for line in text.split("\n") if line.strip()]
 
     def close(self, keep_log: bool = False) -> None:
         """Ask the child to end, then kill it and all its processes. The log is removed unless ``keep_log``, or unless
