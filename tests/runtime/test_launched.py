@@ -68,7 +68,7 @@ def test_both_ends_ask_whether_the_other_machine_is_there(monkeypatch: pytest.Mo
     other.start()
     _, connection = launched._all_processes(20.0)
     found.append(asked_after(connection))
-    other.join()
+    other.join(20.0)
     assert found == [[1, 10, 5, 4]] * 2
 
 

@@ -35,6 +35,21 @@ def test_where_one_has_failed_the_others_are_not_waited_for_until_the_deadline()
     assert waited[0] > 5.0 >= waited[1] and ranks.ended
 
 
+def test_the_rank_that_failed_first_is_told_and_not_the_one_that_waits_for_it() -> None:
+    ranks: Any = Ranks("ann", 2, "cpu", 1800.0)
+    ranks.send, ranks.done, ranks.end = lambda asked: None, lambda waiting, seconds: waiting, lambda: None
+
+    def answer(rank: int, seconds: float) -> bytes:
+        if rank == 1:
+            raise TimeoutError
+        return pickle.dumps((None, Failure(ValueError, "no", "")))
+
+    ranks.answer = answer
+    with pytest.raises(ValueError, match=r"^policy 'ann', rank 0 of 2, update of step 3: no$"):
+        ranks.ask("of step 3", "update")
+    assert ranks.ended
+
+
 def test_a_rank_that_stops_while_it_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevolve.runtime.ranks._GRACE", 0.2)
     ranks, (ours, theirs) = Connected("ann", 1, "cpu", 0.5), Pipe()

@@ -37,8 +37,7 @@ SMALL = {"max-model-len": 256, "max-num-seqs": 32, "enforce-eager": True, "devic
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.environ["COEVOLVE_VLLM"], prepend=os.pathsep)
-        for name, value in {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}.items():
-            patch.setenv(name, value)
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         yield
 
 

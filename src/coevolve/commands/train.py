@@ -72,8 +72,8 @@ def _check_of_run(path: Path, output: Path) -> None:
 def _plan(recipe: Recipe, resume: bool) -> None:
     """Print the plan of a training. Raises ValueError for mistakes that training would report before its first step,
     except in models."""
-    from coevolve.recipe.advice import warn_of_settings
     from coevolve.recipe.schema import check
+    from coevolve.recipe.warned import warn_of_settings
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
@@ -154,8 +154,8 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
     from coevolve.late import collector_off
     from coevolve.progress import progress
-    from coevolve.recipe.advice import warn_of_settings
     from coevolve.recipe.schema import build
+    from coevolve.recipe.warned import warn_of_settings
     from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir
 

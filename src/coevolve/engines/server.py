@@ -29,7 +29,7 @@ from coevolve.engines import arrival
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
-from coevolve.engines.started import ALIVE, Flags, answers, cache_on_cpus, check_devices, check_started, serve
+from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, kv_cache_flag, serve
 from coevolve.engines.transfer import ROUTES as TRANSFER
 from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
 from coevolve.faults import RanksLostError, ShortageError
@@ -55,7 +55,8 @@ class ServerEngine(BaseEngine):
     sees (None: a temporary folder). model: the server's name of its base model (None: the first one it lists). seconds:
     the deadline of a start, of each request of a publish and of a batch of turns. staleness: 1 samples a step while the
     one before is learnt from (``interfaces.Engine``). transfer: how full weights are sent: by "disk", "nccl" or "ipc"
-    (``engines.transfer``). A server started with ``enable-sleep-mode`` sleeps while the learners work.
+    (``engines.transfer``). A server started on CPUs has a KV cache of a quarter of the free memory, 4 GiB at most,
+    unless ``start`` has its size. One started with ``enable-sleep-mode`` sleeps while the learners work.
 
     Raises ValueError for a malformed url, for a url together with ``start``, and for malformed devices.
     """
@@ -88,7 +89,7 @@ class ServerEngine(BaseEngine):
         self.child: Child | None = None
         self.about = routes.name
         """One line for logs: the kind of server, and where it is."""
-        self._how = ""  # for ``about``: of a server that was started here, that and the size of its KV cache
+        self._cache: dict[str, int] | None = None  # the flag for its KV cache, chosen when it is first started
         self._base: str | None = None  # the server's name of its base model
         self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
         self._begun = self._revived = self._asleep = False
@@ -241,10 +242,10 @@ class ServerEngine(BaseEngine):
         sent: dict[PolicyName, arrival.Kept] = {}
         if not self._begun:
             if self.ours:
-                cache = cache_on_cpus(self.start or {})
-                flags = {**cache, **(self.start or {})}
+                if self._cache is None:
+                    self._cache = kv_cache_flag(self.start or {})
+                flags = {**self._cache, **(self.start or {})}
                 self.child, self.url = serve(list(self.published.values()), flags, self.seconds, self.transfer)
-                self._how = ", started here" + "".join(f", KV cache {x / 2**30:.1f} GiB" for x in cache.values())
             try:
                 run(self._greet())
             except BaseException:
@@ -266,10 +267,18 @@ class ServerEngine(BaseEngine):
                 self._broken = False
         run(self._take(news, sent))
 
+    def _started(self) -> str:
+        """Return what ``about`` says of a server that was started here."""
+        if not self.ours:
+            return ""
+        return (
+            f" (started here{''.join(f', KV cache {size / 2**30:.1f} GiB' for size in (self._cache or {}).values())})"
+        )
+
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
         ValueError for a route that it lacks."""
-        self.about = f"{self.routes.name} at {self.url}{self._how}"
+        self.about = f"{self.routes.name} at {self.url}{self._started()}"
         async with self._requests(lambda: f"{self._team}: {self.about} did not say what it can do") as client:
             try:
                 if self.routes.schema:

@@ -37,7 +37,7 @@ _UNPICKLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
 """Only for IPC: the handles of tensors come pickled (vLLM has no other way)."""
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _HERE = "127.0.0.1"
-_ERROR = re.compile(r"\b\w*(Error|Exception): ")
+_ERROR = re.compile(r"(\b\w*(Error|Exception|error): |\d+ validation errors? for )")
 _CACHE, _CACHE_PART = 4 << 30, 0.25
 """The most bytes of the KV cache of a server on CPUs, and the most of what is free there."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -84,7 +84,9 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
         while not answers(child, url):
             if child.ended is not None or time.monotonic() > end:
                 how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
-                said = f"it said {_reason(child.lines())[:300]!r}, and all of it is in {child.log}"
+                lines = child.lines()
+                said = _reason(lines) if child.ended is not None else "".join(lines[-1:])
+                said = f"it said {said[:300]!r}, and all of it is in {child.log}"
                 whose = f"the server of {', '.join(repr(new.name) for new in team)}"
                 raise ShortageError(f"{whose}, `{' '.join(command)}`, {how}; {said}")
             time.sleep(0.1)
@@ -100,14 +102,19 @@ def _reached_at(host: str) -> str:
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """Return the line of a server's output that says why it ended: the last error but for those that refer to another
-    one, without what the log puts before it; the last line if there is none."""
-    errors = [line for line in lines if _ERROR.search(line) and "See root cause above" not in line]
-    found = (errors[-1:] or [*lines[-1:], ""])[0]
-    return found[match.start() :] if (match := _ERROR.search(found)) else found
+    """Return what a server that ended printed as the reason: the last error that does not refer to another one, without
+    what the log puts before it, and, of settings that pydantic refused, the line that says why; the last line if there
+    is no error."""
+    errors = [i for i, line in enumerate(lines) if _ERROR.search(line) and "root cause" not in line]
+    if not errors:
+        return "".join(lines[-1:])
+    found = lines[errors[-1]]
+    why = lines[errors[-1] + 1 : errors[-1] + 2] if "validation error" in found else []
+    match = _ERROR.search(found)
+    return " ".join([found[match.start() :] if match else found, *why])
 
 
-def cache_on_cpus(further: Flags) -> dict[str, int]:
+def kv_cache_flag(further: Flags) -> dict[str, int]:
     """Return the flag for the KV cache of a server on CPUs, in bytes; empty for one on GPUs, or if its size is said.
 
     vLLM would take 92 % of the machine's memory, and would not start where less is free."""
@@ -119,8 +126,10 @@ def cache_on_cpus(further: Flags) -> dict[str, int]:
 
 
 def _on_gpus(further: Flags) -> bool:
-    """Return whether a server that is started with these flags sees GPUs."""
-    return further.get("devices") != "" and torch.cuda.is_available()
+    """Return whether a server that is started with these flags sees GPUs: those that are named, else those that we
+    see."""
+    devices = further.get("devices")
+    return torch.cuda.is_available() if devices is None else str(devices) != ""
 
 
 def answers(child: Child, url: str) -> bool:

@@ -251,7 +251,7 @@ def _in_full(override: str, tree: Mapping[str, Any]) -> str:
     if not tree.get("learner"):
         raise ValueError(
             f"override {shown(override)}: no ranks that a cluster could place; say how many each policy has, before it "
-            f"or with it: 'learner={{name: fsdp, ranks: 2, cluster: {address.strip()}}}'"
+            f"or with it: 'learner={{name: fsdp, ranks: 2, cluster: ADDRESS}}'"
         )
     return f"learner.cluster={address}"
 

@@ -157,8 +157,9 @@ def _all_processes(seconds: float) -> list[Connection]:
 
 
 def _keep_alive(connection: Connection) -> None:
-    """Have the operating system close a connection to a machine that has been silent for half a minute, as one without
-    power or network is; it would wait for hours. It asks the other machine, not the process, which may be stopped."""
+    """Have the operating system close a connection on which nothing is under way to a machine that has been silent for
+    half a minute, as one without power or network is; it would wait for hours. It asks the other machine, not the
+    process, which may be stopped. What is under way is waited for until the ranks' deadline."""
     options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
     with socket.socket(fileno=os.dup(connection.fileno())) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

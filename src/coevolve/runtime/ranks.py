@@ -110,18 +110,11 @@ class Ranks:
         found, failed = dict[int, Any](), dict[int, Failure]()
         try:
             self.send(asked)
-            while len(found) < self.count:
-                waiting = [rank for rank in range(self.count) if rank not in found]
-                done = self.done(waiting, max(0.0, end - time.monotonic()))
-                if not done and not failed:
-                    raise self._lost(waiting, f"did not answer within {self.seconds:g} s ({where})")
-                if not done:
-                    break
-                for rank in done:
-                    found[rank], failure = self._answer(rank, where, end + _GRACE - time.monotonic())
-                    if failure is not None:
-                        failed[rank] = failure
-                        end = min(end, time.monotonic() + _GRACE)
+            try:
+                self._collect(where, end, found, failed)
+            except ShortageError:
+                if not failed:  # else these others wait for the rank that failed first, which is told
+                    raise
             alike = len(failed) == self.count and len({failure.said for failure in failed.values()}) == 1
             if failed and not alike:
                 [rank, first], *_ = failed.items()
@@ -132,6 +125,20 @@ class Ranks:
         if failed:  # they agree, so none has changed anything
             raise failed[0].alone()
         return [found[rank] for rank in range(self.count)]
+
+    def _collect(self, where: str, end: float, found: dict[int, Any], failed: dict[int, Failure]) -> None:
+        """Fill in the results and the failures of the ranks as they answer. Raises ShortageError if a rank died, or has
+        not answered at ``end``, or soon after another one failed."""
+        while len(found) < self.count:
+            waiting = [rank for rank in range(self.count) if rank not in found]
+            done = self.done(waiting, max(0.0, end - time.monotonic()))
+            if not done:
+                raise self._lost(waiting, f"did not answer within {self.seconds:g} s ({where})")
+            for rank in done:
+                found[rank], failure = self._answer(rank, where, max(0.0, end + _GRACE - time.monotonic()))
+                if failure is not None:
+                    failed[rank] = failure
+                    end = min(end, time.monotonic() + _GRACE)
 
     def _answer(self, rank: int, where: str, seconds: float) -> tuple[Any, Failure | None]:
         try:

@@ -51,8 +51,9 @@ def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     names = [name for name in learners if engines[name].get("name") in SERVERS]
     if names and mismatch == "none":
         yield (
-            f"{', '.join(names)}: turns come from a server, and {where} is none, so its log-probabilities are taken "
-            f"for the learner's; {where}=tis corrects the difference (docs/objectives.md)"
+            f"{', '.join(names)}: turns come from a server, and {where} is none, so ratios are to the server's "
+            f"log-probabilities, which differ from the learner's by rounding; {where}=tis corrects the difference "
+            "(docs/objectives.md)"
         )
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.recipe.advice import warn_of_settings
 from coevolve.recipe.packaged import packaged
 from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.warned import warn_of_settings
 
 QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
 UNCORRECTED = (
-    "turns come from a server, and algorithm.mismatch is none, so its log-probabilities are taken for the learner's; "
-    "algorithm.mismatch=tis corrects the difference (docs/objectives.md)"
+    "turns come from a server, and algorithm.mismatch is none, so ratios are to the server's log-probabilities, which "
+    "differ from the learner's by rounding; algorithm.mismatch=tis corrects the difference (docs/objectives.md)"
 )
 SERVED = ["engine=vllm", "policies.*.weights=lora"]
 MAGRPO = "algorithm={name: magrpo, estimator: k2}"
@@ -66,11 +66,11 @@ def said(*overrides):
         (["policies.bob.engine={name: vllm}", "policies.bob.weights=frozen"], []),
     ],
 )  # fmt: skip
-def test_what_does_nothing_is_said(overrides, lines):
+def test_what_does_nothing_or_is_missing_is_said(overrides, lines):
     assert said(*overrides) == lines
 
 
-def test_packaged_recipes_have_nothing_unused():
+def test_packaged_recipes_have_nothing_to_be_said():
     for path in packaged().values():
         if "kind:" not in path.read_text():
             with warnings.catch_warnings():
