@@ -3,7 +3,8 @@
 import pytest
 
 from coevolve import magrpo
-from coevolve.ahead import Ahead, check_corrected, staleness_of
+from coevolve.ahead import Ahead, staleness_of
+from coevolve.checks import check_corrected
 from coevolve.measure import Clock
 
 

@@ -15,8 +15,8 @@ from policy_cases import make_batch
 from toy import toy, without_times
 
 from coevolve import magrpo
-from coevolve.ahead import check_corrected
 from coevolve.algorithms import marlhf
+from coevolve.checks import check_corrected
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.faults import ShortageError

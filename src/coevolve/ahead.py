@@ -6,14 +6,14 @@ have its own copy of the weights (a server), or sampling would read tensors whil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 from coevolve.measure import Clock
 from coevolve.runtime.placement import thread_pool
-from coevolve.types import Algorithm, Episode
+from coevolve.types import Episode
 
 
 class Ahead:
@@ -52,25 +52,6 @@ class Ahead:
     def forget(self) -> None:
         """Drop episodes sampled ahead, to be sampled again with newer weights, as a resumed run does."""
         self._next = None
-
-
-def check_corrected(staleness: int, algorithm: Algorithm) -> None:
-    """Raise ValueError if turns would be older than the learning weights and the algorithm has no correction for it."""
-    where, mismatch = correction(algorithm)
-    if staleness and mismatch in (None, "none"):
-        raise ValueError(
-            f"the engine's staleness is {staleness}, so turns are of weights one update older than those that learn; "
-            f"set {where} (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
-        )
-
-
-def correction(algorithm: Algorithm) -> tuple[str, str | None]:
-    """Return the key of the algorithm's correction for a sampler that is not the learner (``maths.mismatch``), and its
-    value; None for an algorithm without one."""
-    where, settings = "algorithm", algorithm.settings
-    if isinstance(settings.get("agents"), Mapping):  # of ``marlhf``: the algorithm of the policies that speak
-        where, settings = "algorithm.agents", settings["agents"]
-    return f"{where}.mismatch", settings.get("mismatch")
 
 
 def staleness_of(engine: Any) -> int:

@@ -275,3 +275,22 @@ def plain_state(state: Any) -> State:
     if not isinstance(kept, dict) or kept != state:
         raise ValueError(f"its state would come back as {kept!r}; want a dict with text for keys, and no tuples")
     return kept
+
+
+def check_corrected(staleness: int, algorithm: Algorithm) -> None:
+    """Raise ValueError if turns would be older than the learning weights and the algorithm has no correction for it."""
+    where, mismatch = correction(algorithm)
+    if staleness and mismatch in (None, "none"):
+        raise ValueError(
+            f"the engine's staleness is {staleness}, so turns are of weights one update older than those that learn; "
+            f"set {where} (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
+        )
+
+
+def correction(algorithm: Algorithm) -> tuple[str, str | None]:
+    """Return the key of the algorithm's correction for a sampler that is not the learner (``maths.mismatch``), and its
+    value; None for an algorithm without one."""
+    where, settings = "algorithm", algorithm.settings
+    if isinstance(settings.get("agents"), Mapping):  # of ``marlhf``: the algorithm of the policies that speak
+        where, settings = "algorithm.agents", settings["agents"]
+    return f"{where}.mismatch", settings.get("mismatch")

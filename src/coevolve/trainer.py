@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from coevolve import checks, defaults, noise
-from coevolve.ahead import Ahead, check_corrected, staleness_of
+from coevolve.ahead import Ahead, staleness_of
 from coevolve.cautions import Cautions
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.dynamic_sampling import with_others
@@ -108,7 +108,8 @@ class Trainer:
             seen = max(self.steps, _CAST_WINDOW)
             checks.check_idle(policies, {*self.speakers, *later, *critics}, f"the cast of the first {seen} steps")
         checks.check_task(task)
-        check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
+        # Before models are loaded and servers started.
+        checks.check_corrected(getattr(self.engine, "staleness", 0), algorithm)
         self.policies = _built(self, policies, workers, threads)
         checks.check_critics(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
-from coevolve.checks import check_task
+from coevolve.checks import check_corrected, check_task
 from coevolve.engines.on_gpus import slow_on_gpus
 from coevolve.faults import blame
 from coevolve.learners.sizes import weightless

@@ -6,9 +6,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 
-from coevolve.ahead import correction
 from coevolve.cast import CASTS
-from coevolve.checks import MOST_STEPS
+from coevolve.checks import MOST_STEPS, correction
 from coevolve.engines import SERVERS
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Cast
