@@ -43,11 +43,13 @@ def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
 
 def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     where, mismatch = correction(algorithm)
-    learners = [
-        name for name, spec in recipe.policies.items() if spec.weights != "frozen" and name not in recipe.silent
+    names = [
+        name
+        for name, spec in recipe.policies.items()
+        if spec.weights != "frozen"
+        and name not in recipe.silent
+        and (spec.engine or recipe.engine or {}).get("name") in SERVERS
     ]
-    engines = {name: recipe.policies[name].engine or recipe.engine or {} for name in learners}
-    names = [name for name in learners if engines[name].get("name") in SERVERS]
     if names and mismatch == "none":
         yield (
             f"{', '.join(names)}: turns come from a server, and {where} is none, so ratios are to the server's "
