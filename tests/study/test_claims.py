@@ -128,6 +128,10 @@ def test_the_html_says_the_same(book):
             lambda t: t.update(beyond={"claims": [], "rules": {}, "left_out": {"K2": "it"}}),
             "beyond.left_out: no 'K2'",
         ),
+        (
+            lambda t: t.update(beyond={"claims": ["K1"], "rules": {}, "left_out": {"K1": "it"}}),
+            "beyond: K1 in `claims` and in `left_out`",
+        ),
         (lambda t: t.update(beyond={"claims": ["K1"], "rules": {}}), "beyond.claims: K1 is compared with no arm"),
         (lambda t: t["claims"]["K1"].update(verdict="confirmed"), "unknown key claims.K1.verdict"),
         (lambda t: t["figures"]["F1"].update(draws="curve"), "several arms on a line are for `draws: ends`"),

@@ -541,6 +541,16 @@ def test_what_a_killed_evaluation_left_is_removed(here, monkeypatch):
     assert not left.exists()
 
 
+def test_what_a_command_that_was_killed_left_of_a_kept_run_is_removed(here):
+    """It had written the result; the next one must not leave gigabytes of checkpoints of many runs behind."""
+    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
+    for arm in ("toys", "others"):
+        (here / run.RUNS / f"{arm}-0" / "checkpoint-30").mkdir(parents=True)
+    assert len(list((here / run.RUNS).glob("*/checkpoint-30"))) == 2
+    run._tidy(run.kept(read(here / "claims.yaml"))[processor()])
+    assert [one.parent.name for one in (here / run.RUNS).glob("*/checkpoint-30")] == ["others-0"]
+
+
 def test_runs_that_fail_are_told_and_the_command_fails(here, monkeypatch, capsys):
     monkeypatch.setattr(run, "_train", lambda *given: {Path("train.log"): "no memory"})
     assert cli.main(words("T1")) == 1

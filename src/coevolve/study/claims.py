@@ -236,6 +236,8 @@ class Study(_Strict):
             _known(id, self.claims, "beyond.claims")
         for id in self.beyond.left_out if self.beyond else ():
             _known(id, self.claims, "beyond.left_out")
+        if self.beyond and (both := [id for id in self.beyond.claims if id in self.beyond.left_out]):
+            raise ValueError(f"beyond: {and_list(both)} in `claims` and in `left_out`")
         for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():
             _known(arm, self.arms, "beyond.rules")
         for id, claim in self.claims.items():

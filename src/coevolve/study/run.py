@@ -92,6 +92,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
     """
     with alone(RUNS) as lock:
         done = kept(book)
+        _tidy(done.get(processor(), {}))
         todo, lines = _jobs(book, claims, seeds, done)
         for line in lines:
             say(line)
@@ -101,6 +102,18 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
         say(f"failed: {place}: {why}")
     if both := unmeasured + [f"{len(failed)} of {len(todo)} runs"] * bool(failed):
         raise ChildProcessError(f"{and_list(both)} failed; the same command tries them again")
+
+
+def _tidy(made: Results) -> None:
+    """Remove the checkpoints of runs whose results are here: a command that was killed had not come to it."""
+    for arm, seeds in made.items():
+        for seed in seeds:
+            _remove_checkpoints(RUNS / f"{arm}-{seed}")
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    for checkpoint in RunDir(folder).checkpoints():
+        remove(checkpoint)
 
 
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
@@ -320,8 +333,7 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
     found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
     result = results.result_of(job.arm, job.recipe, how, found, time.perf_counter() - began)
     results.write(result, results.result_file(folder, job.arm, job.recipe.seed, result.machine.processor))
-    for checkpoint in RunDir(job.recipe.output_dir).checkpoints():
-        remove(checkpoint)
+    _remove_checkpoints(job.recipe.output_dir)
     return result.seconds
 
 
