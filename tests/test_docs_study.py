@@ -1,12 +1,43 @@
-"""Pages that say how a claim of the study stands say what its page says."""
+"""Pages that say how a claim of the study stands say what its page says, in verdicts and in numbers."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from coevolve.study.claims import read
+from coevolve.study.run import kept
+from coevolve.study.verdicts import judge
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in DOCS.glob("*.md") if page.name != "study.md" and not page.name.startswith("log")]
+
+
+BY_HAND = {
+    (".044", ".033", ".055"),  # M10 by its first twelve runs, which do not count any more
+    (".475", ".426", ".522"),  # M4 by its first twelve runs, on the processor of M14
+    ("+.028", "-.022", ".080"),  # M14 less these
+}
+"""Intervals that are of no comparison of the study."""
+
+
+@pytest.fixture(scope="module")
+def intervals():
+    """Mean, low and high of every comparison that has several pairs."""
+    book = read(DOCS.parent / "study" / "claims.yaml")
+    found = [found.estimate for one in judge(book.study, kept(book), {}) for found in one.found]
+    return [one[1:] for one in found if one is not None and one.low is not None]
+
+
+def is_rounded(written, numbers):
+    """Whether these are the numbers to as many digits as are written, from either side's view."""
+    mean, low, high = numbers
+    views = ((mean, low, high), (-mean, -high, -low))
+    digits = [len(one.partition(".")[2]) for one in written]
+    return any(
+        all(abs(float(one) - exact) <= 0.5 * 10**-n + 1e-9 for one, exact, n in zip(written, view, digits, strict=True))
+        for view in views
+    )
 
 
 def study():
@@ -46,6 +77,27 @@ def test_what_has_results_is_not_called_not_run(page):
         if id.upper() in known and not re.match(holds[word], known[id.upper()][1].partition("<br>")[0])
     ]
     assert stale == []
+
+
+_NUMBER = r"([-+]?\d*\.?\d+)"
+_INTERVAL = re.compile(rf"{_NUMBER}(?: nats)? \[{_NUMBER}, {_NUMBER}\]")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_interval_is_one_of_the_study(page, intervals):
+    """Computed from the results, as the table's three digits rounded once more are sometimes others."""
+    written = set(_INTERVAL.findall(page.read_text("utf-8"))) - BY_HAND
+    assert [one for one in written if not any(is_rounded(one, numbers) for numbers in intervals)] == []
+
+
+def test_what_the_intervals_find(intervals):
+    assert _INTERVAL.findall("by +.12 [-.098, 1.4] nats, 16 nats [2, 31]") == [
+        ("+.12", "-.098", "1.4"),
+        ("16", "2", "31"),
+    ]
+    assert is_rounded((".12", "-.01", ".25"), (-0.1232, -0.2451, 0.0149))
+    assert not is_rounded((".12", "-.01", ".25"), (-0.1232, -0.2451, 0.0151))
+    assert len(intervals) > 100
 
 
 def test_what_the_two_find():

@@ -1,6 +1,7 @@
 """Pictures and page of made-up results: the numbers by hand, and files that are read by others' parsers."""
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,14 +260,16 @@ def test_a_premise_that_fails_or_was_not_measured_is_named(book):
 @pytest.mark.parametrize(
     ("differences", "direction", "said"),
     [
-        ([0.1, 0.3] * 6, "more", "Against Paper: [K1](#k1)."),
-        ([0.1, 0.3] * 6, "less", "Against Paper: none."),
-        ([-0.1, -0.3] * 6, "less", "Against Paper: [K1](#k1)."),
-        ([0.9, -0.5] * 6, "more", "Against Paper: none."),
-        ([0.1, 0.3] * 5, "more", "Against Paper: none."),  # two seeds are missing
+        ([0.1, 0.3] * 6, "more", "Against Paper: [K1](#k1);"),
+        ([0.1, 0.3] * 6, "less", "Against Paper: none;"),
+        ([-0.1, -0.3] * 6, "less", "Against Paper: [K1](#k1);"),
+        ([0.9, -0.5] * 6, "more", "Against Paper: none;"),
+        ([0.1, 0.3] * 5, "more", "Against Paper: none;"),  # two seeds are missing
+        # an interval of [.010, .348], and an exact p of .125
+        ([0.9, 0.7, 0.3] + [0.05] * 4 + [-0.05] * 3 + [-0.02] * 2, "more", "Against Paper: none;"),
     ],
 )
-def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, said):
+def test_what_beats_a_paper_is_told_by_intervals_and_exact_tests(book, differences, direction, said):
     (one,) = book.study.claims["K1"].comparisons
     asked = one.model_copy(update={"direction": direction, "matched": "responses"})
     elsewhere = asked.model_copy(update={"arm": "a2", "than": "b2"})  # not against the paper's arm, so of no account
@@ -280,10 +283,10 @@ def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, s
 @pytest.mark.parametrize(
     ("seeds", "differences", "sentence", "row"),
     [
-        (0, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2 | not run"),
-        (3, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: 0.100 [0.100, 0.100], 3 seeds | 3 of 12 seeds"),
-        (12, -0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: -0.100 [-0.100, -0.100], 12 seeds | no"),
-        (12, 0.1, "[K1](#k1)", "a2 > b2: 0.100 [0.100, 0.100], 12 seeds | yes"),
+        (0, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2 | – | not run"),
+        (3, 0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: 0.100 [0.100, 0.100], 3 seeds | – | 3 of 12 seeds"),
+        (12, -0.1, "[K1](#k1) (in 1 of 2 comparisons)", "a2 > b2: -0.100 [-0.100, -0.100], 12 seeds | 0.000488 | no"),
+        (12, 0.1, "[K1](#k1)", "a2 > b2: 0.100 [0.100, 0.100], 12 seeds | 0.000488 | yes"),
     ],
 )
 def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book, seeds, differences, sentence, row):
@@ -296,10 +299,54 @@ def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book,
     for arm, reward in (("a2", 0.5 + differences), ("b2", 0.5)):
         kept[arm] = {seed: result(arm, seed, reward=[reward] * 5) for seed in range(seeds)}
     text = page.files(type(book)(book.file, book.study.model_copy(update=changes)), everywhere(kept), {}, PAGE)[PAGE]
-    assert f"Against Paper: {sentence}. " in text
-    assert "| [K1](#k1) | Paper | end reward: a > b: 0.100 [0.100, 0.100], 12 seeds | yes |" in text
+    assert f"Against Paper: {sentence}; against each of these: {sentence.partition(' ')[0]}. " in text
+    assert "| [K1](#k1) | Paper | end reward: a > b: 0.100 [0.100, 0.100], 12 seeds | 0.000488 | yes |" in text
     assert f"| [K1](#k1) | Paper | end reward: {row} |" in text
     assert "ask for more. [K2](#k2) is left out: it is of two ways to play.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("differences", "said"),
+    [
+        ([0.25] * 11 + [-0.01], "12 of 12 seeds, 11 of one sign, undecided |"),
+        ([0.25, -0.2, 0.0] * 4, "12 of 12 seeds, 4 of one sign, undecided |"),
+        ([0.25] * 12, "12 of 12 seeds, confirmed |"),
+        ([0.25] * 5 + [-0.2], "6 of 12 seeds, undecided |"),
+    ],
+)
+def test_of_an_undecided_difference_it_is_told_how_many_seeds_agree(book, differences, said):
+    """A family of 80 tests asks for all of them, one of 20 does not."""
+    one = book.study.claims["K1"].comparisons[0]
+    claims = {"K1": book.study.claims["K1"]} | {
+        f"K{i}": book.study.claims["K1"].model_copy(update={"comparisons": [one.model_copy(update={"arm": "a2"})]})
+        for i in range(2, 81)
+    }
+    book = type(book)(book.file, book.study.model_copy(update={"claims": claims, "figures": {}}))
+    text = page.files(book, everywhere(pairs(differences)), {}, PAGE)[PAGE]
+    assert said in text
+    assert "a single seed of the other sign is too many" in text
+    few = type(book)(book.file, book.study.model_copy(update={"claims": dict(list(claims.items())[:20])}))
+    assert "a single seed" not in page.files(few, everywhere(pairs(differences)), {}, PAGE)[PAGE]
+
+
+def test_of_an_open_question_comparisons_without_runs_are_told(book):
+    first = book.study.claims["K1"].comparisons[0].model_copy(update={"direction": "open"})
+    claim = book.study.claims["K1"].model_copy(
+        update={"comparisons": [first, first.model_copy(update={"arm": "a2"})], "follows": {}}
+    )
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    row = "end reward: a beside b: 0.100 [0.100, 0.100], 3 seeds<br>end reward: a2 beside b: not run |"
+    assert row in page.files(book, everywhere(pairs([0.1] * 3)), {}, PAGE)[PAGE]
+    assert "| not run |" in page.files(book, {}, {}, PAGE)[PAGE]
+
+
+def test_links_lead_from_where_the_page_lies(book, tmp_path):
+    book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
+    for name, back in {"study.md": "", "far/away/mine.md": "../../"}.items():
+        file = tmp_path / name
+        text = page.files(book, everywhere(pairs([0.1])), {}, file)[file]
+        links = re.findall(r"\]\((?!#)([^)]+)\)", text)
+        assert links == [f"{back}{to}" for to in ("reproduce.md", "study/results/a", "study/results/b")]
 
 
 def test_why_nothing_is_decided_is_told(book):

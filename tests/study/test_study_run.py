@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import toy
 import yaml
+from rich.console import Console
 
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
@@ -103,7 +104,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert "It learns." in (here / "page.md").read_text()
 
     assert cli.main(words()) == 0
-    assert "nothing to run" in capsys.readouterr().out
+    assert "nothing to run: what these seeds need is kept" in capsys.readouterr().out
     assert cli.main(words("--again", "toys/0")) == 0  # undisturbed, and the same
     assert "toys/0: the same, times and commit aside" in capsys.readouterr().out
     kept["curves"]["reward"][3] += 1
@@ -145,6 +146,34 @@ def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
     said = capsys.readouterr().out
     assert "12.0 h" in said  # six seeds of two hours
     assert "not here" in said and "a week" in said
+    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
+    assert cli.main(words("--list")) == 0
+    assert "10.0 h of 12.0 h" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 1), (130, 2)])
+def test_a_narrow_list_has_a_line_for_each_claim(here, capsys, monkeypatch, columns, lines):
+    says = (
+        "It learns, and what it learns is said in a sentence that is longer than what is left of most terminals' lines."
+    )
+    (here / "claims.yaml").write_text(STUDY.format().replace("says: It learns.", f"says: {says}"))
+    monkeypatch.setattr("coevolve.console.console", lambda wide: Console(width=columns))
+    assert cli.main(words("--list", "T1")) == 0
+    table = capsys.readouterr().out
+    assert sum("learns" in line or "lines" in line for line in table.splitlines()) == lines
+    assert ("…" in table) == (columns == 80)
+
+
+def test_before_a_run_is_made_again_it_is_told_how_long_it_took_and_where(here, capsys, monkeypatch):
+    monkeypatch.setattr(run, "_train", lambda *given: {Path("train.log"): "no memory"})
+    kept_by_hand(here)
+    assert cli.main(words("--again", "toys/0")) == 1
+    said = "its kept run took 2.0 h, with processor a far one: numbers may round otherwise here\n"
+    assert said in capsys.readouterr().out
+    here_too = results.Machine(processor=processor(), compute=(), threads=1)
+    kept_by_hand(here, machine=here_too, versions=results.versions_in(environment()))
+    assert cli.main(words("--again", "toys/0")) == 1
+    assert "its kept run took 2.0 h\n" in capsys.readouterr().out
 
 
 def test_what_was_never_run_is_taken_for_what_is_nearest(here):
@@ -650,7 +679,12 @@ def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, m
     [
         (["T3"], "no claim 'T3'"),
         (["--seeds", "0..6"], "want some of 0..5"),
+        (["--seeds", "3..1"], "error: --seeds 3..1: want some of 0..5, such as 0..3,7\n"),
+        (["--seeds", "[", "T1"], "error: --seeds [: want some of 0..5, such as 0..3,7\n"),
         (["--again", "toys"], "want an arm of claims.yaml and a seed"),
+        (["--again", "toys/6"], "want an arm of claims.yaml and a seed of 0..5"),
+        (["--again", "toys/0", "T1"], "--again takes no claims; leave T1 out"),
+        (["--page", "page.md", "T1"], "--page takes no claims; leave T1 out"),
         (["--again", "toys/3"], "toys, seed 3 has no result"),
         (["--page", "claims.yaml/page.md"], "--page: claims.yaml is a file"),
         (["--page", "page.txt"], "want a name that ends in .md or .html"),
@@ -704,8 +738,8 @@ def test_the_verdicts_of_the_claims_asked_for_are_printed_also_where_nothing_is_
 def test_a_page_is_named_by_where_it_lies_from_here(here, capsys, monkeypatch):
     (here / "study").mkdir()
     (here / "study" / "claims.yaml").write_text(STUDY.format().replace("page: page.md", "page: ../docs/study.md"))
-    asked = ["reproduce", "--study", str(here / "study" / "claims.yaml"), "T2"]
-    assert cli.main(asked) == 0
+    asked = ["reproduce", "--study", str(here / "study" / "claims.yaml")]
+    assert cli.main([*asked, "T2"]) == 0
     assert "page: docs/study.md\npage: docs/study.html\n" in capsys.readouterr().out
     monkeypatch.chdir(here / "docs")
     assert cli.main([*asked, "--page", "../beside.html"]) == 0

@@ -20,9 +20,10 @@ def add(commands: Commands) -> None:
     one.add_argument("--tier", choices=("quick", "full"), default="quick", help="how many seeds; verdicts take full")
     one.add_argument("--seeds", metavar="A..B", help="these seeds instead, to share the work among machines")
     side_by_side(one)
-    one.add_argument("--list", action="store_true", help="all claims with state, cost and verdict, and stop")
-    one.add_argument("--again", metavar="ARM/SEED", help="make one run anew and compare it with its kept result")
-    one.add_argument("--page", type=Path, metavar="FILE", help="write the page alone, .md or .html, and stop")
+    instead = one.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="all claims with state, cost and verdict, and stop")
+    instead.add_argument("--again", metavar="ARM/SEED", help="make one run anew and compare it with its kept result")
+    instead.add_argument("--page", type=Path, metavar="FILE", help="write the page alone, .md or .html, and stop")
     one.add_argument("--study", type=Path, default=Path("study/claims.yaml"), metavar="FILE", help="the claims")
 
 
@@ -37,6 +38,8 @@ def reproduce(args: argparse.Namespace) -> None:
     claims = _chosen(book, args.claims)
     if args.list:
         return _list(book, claims)
+    if args.claims and (args.page or args.again):
+        raise ValueError(f"{'--page' if args.page else '--again'} takes no claims; leave {' '.join(args.claims)} out")
     if args.page:
         return _write(book, args.page)
     if args.again:
@@ -67,21 +70,28 @@ def _seeds(book: Book, args: argparse.Namespace) -> list[int]:
     """Return the seeds of ``--seeds``, or else of the tier. Raises ValueError for seeds that the study does not use."""
     from coevolve.sweep.grid import values
 
-    full = book.study.seeds["full"]
     if args.seeds is None:
         return list(range(book.study.seeds[args.tier]))
-    found = values(args.seeds, f"--seeds {args.seeds}")
-    if not all(seed.isdecimal() and int(seed) < full for seed in found):
-        raise ValueError(f"--seeds {args.seeds}: want some of 0..{full - 1}, such as 0..3,7")
+    try:
+        found = values(args.seeds, f"--seeds {args.seeds}")
+    except ValueError:
+        found = [""]  # none, told as other seeds that there are not
+    if not all(_is_seed(one, book) for one in found):
+        raise ValueError(f"--seeds {args.seeds}: want some of 0..{book.study.seeds['full'] - 1}, such as 0..3,7")
     return list(map(int, found))
+
+
+def _is_seed(text: str, book: Book) -> bool:
+    return text.isdecimal() and int(text) < book.study.seeds["full"]
 
 
 def _again(book: Book, name: str) -> None:
     from coevolve.study.run import again
 
     arm, _, seed = name.partition("/")
-    if arm not in book.study.arms or not seed.isdecimal():
-        raise ValueError(f"--again {name}: want an arm of {book.file} and a seed, such as chicken-joint/0")
+    if arm not in book.study.arms or not _is_seed(seed, book):
+        last = book.study.seeds["full"] - 1
+        raise ValueError(f"--again {name}: want an arm of {book.file} and a seed of 0..{last}, such as chicken-joint/0")
     say(f"{name}: {_compared(again(book, arm, int(seed)))}")
 
 
@@ -103,20 +113,23 @@ def _list(book: Book, claims: list[str]) -> None:
     from rich.table import Table
 
     from coevolve.console import WIDE, console
+    from coevolve.runs.environment import processor
     from coevolve.study.page import cost, state
     from coevolve.study.results import one_per_seed
-    from coevolve.study.run import kept, premises
+    from coevolve.study.run import kept, premises, wanted_by
     from coevolve.study.verdicts import judge
 
-    done = kept(book)
-    known = one_per_seed(done)
+    done, here, shown = kept(book), processor(), console(WIDE)
+    known, seeds = one_per_seed(done, first=here), range(book.study.seeds["full"])
     table = Table(box=box.SIMPLE)
-    for title in ("claim", "state", "cost, one process", "verdict", "says"):
+    for title in ("claim", "state", "cost, one process", "verdict"):
         table.add_column(title)
+    table.add_column("says", no_wrap=shown.width < WIDE, overflow="ellipsis")  # a sentence in a narrow column is long
     for one in judge(book.study, done, premises(book)):
         if one.id in claims:
-            table.add_row(one.id, state(one, book), cost(one.id, book, known), one.verdict, one.claim.says)
-    console(WIDE).print(table)
+            left = [arm for arm, seed in wanted_by(one.found, seeds) if seed not in done.get(here, {}).get(arm, {})]
+            table.add_row(one.id, state(one, book), cost(one.id, book, known, left), one.verdict, one.claim.says)
+    shown.print(table)
 
 
 def _write_both(book: Book) -> None:
@@ -126,13 +139,15 @@ def _write_both(book: Book) -> None:
 
 
 def _write(book: Book, file: Path) -> None:
-    from coevolve.runs.durable import make_folder, write_text
+    from coevolve.runs.durable import check_writable, make_folder, write_text
     from coevolve.study import page
     from coevolve.study.run import kept, premises
 
     check_place(file, "--page")
+    page.check_suffix(file)
+    make_folder(file.parent)
+    check_writable(file)
     for one, text in page.files(book, kept(book), premises(book), file).items():
-        make_folder(one.parent)
         write_text(one, text)
     say(f"page: {_from_here(file)}")
 

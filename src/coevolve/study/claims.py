@@ -214,11 +214,12 @@ class Beyond(_Strict):
 
 class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. seeds: number of
-    seeds per tier. lost: commits, whole, that results name and the history does not hold, so that it cannot show that
-    the claims came first."""
+    seeds per tier. written: the file's first commit, with its time. lost: commits, whole, that results name and the
+    history does not hold, so that it cannot show that the claims came first."""
 
     page: str
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
+    written: str = ""
     lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []
     arms: dict[str, Arm]
     premises: dict[str, Premise]

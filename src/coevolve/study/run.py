@@ -85,7 +85,7 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int | None = None) -> None:
+def reproduce(book: Book, claims: Sequence[str], seeds: Sequence[int], jobs: int | None = None) -> None:
     """Make the runs that these claims need at these seeds and that have no result. Prints progress with the time left.
 
     Raises ValueError, before anything starts, for an invalid recipe; at the end ChildProcessError if anything failed.
@@ -119,7 +119,7 @@ def _remove_checkpoints(folder: Path) -> None:
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
     """Make the runs; returns log file or folder -> reason, of those that failed."""
     if not todo:
-        say("nothing to run")
+        say("nothing to run: what these seeds need is kept; `--again ARM/SEED` makes one run anew and compares it")
         return {}
     collect = _Collect(book, todo, done)
     say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
@@ -139,6 +139,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     first = one_per_seed(done, first=here).get(arm, {}).get(seed)
     if first is None:
         raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
+    say(f"its kept run took {in_words(first.seconds)}{_elsewhere(first, here)}")
     job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
     check(job.recipe)
     with alone(RUNS / "again") as lock:
@@ -154,10 +155,18 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     return results.differences(first, second)
 
 
-def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywhere) -> tuple[list[Job], list[str]]:
+def _elsewhere(first: Result, here: str) -> str:
+    """Return on which processor and with which versions a result was made, if with others than a run here would be."""
+    now = {"processor": here} | _versions()
+    had = {"processor": first.machine.processor} | first.versions
+    made = [f"{name} {had[name]}" for name in had if now.get(name) != had[name]]
+    return f", with {', '.join(made)}: numbers may round otherwise here" * bool(made)
+
+
+def _jobs(book: Book, claims: Sequence[str], seeds: Sequence[int], done: Everywhere) -> tuple[list[Job], list[str]]:
     """Return the runs to make, the arms of a claim and seed next to each other, and lines on those left out and why."""
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
-    wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
+    wanted = dict.fromkeys(one for id in claims for one in wanted_by(found[id], seeds))
     ours = cache(lambda: {one.id: one.found for one in judge(book.study, {processor(): here}, {})})
     todo, lines = list[Job](), list[str]()
     for arm, seed in wanted:
@@ -179,6 +188,11 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
         are, their = ("is", "its result is") if anew == 1 else ("are", "their results are")
         lines.append(f"{many(anew, 'run')} of these {are} made here again, to be paired; {their} of another processor")
     return todo, lines
+
+
+def wanted_by(found: Sequence[Found], seeds: Iterable[int]) -> list[tuple[str, int]]:
+    """Return the arms and seeds that these comparisons have no pair of, on any processor."""
+    return [(arm, seed) for seed in seeds for arm in _missing(found, seed)]
 
 
 def _missing(found: Sequence[Found], seed: int) -> list[str]:

@@ -66,6 +66,12 @@ class Found:
     def estimate(self) -> Estimate | None:
         return estimate(self.values) if self.pairs else None
 
+    @property
+    def alike(self) -> int:
+        """How many differences have the sign of their mean."""
+        mean = fmean(self.values)
+        return sum(value * mean > 0 for value in self.values)
+
 
 @dataclass(frozen=True)
 class Judged:
