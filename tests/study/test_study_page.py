@@ -154,6 +154,20 @@ def test_a_curve_is_the_mean_over_seeds_and_runs_are_each_their_own(book):
     assert one.plot.series[0].y == [0.0, 0.0, None, 0.0, 1.0]
 
 
+def test_marks_are_single_points_beside_the_lines(book):
+    lines = {"a": {"arm": "a", "x": "kl", "y": "reward"}}
+    kept = {"a": {0: result("a", 0, reward=[0.0, 0.5], kl=[0.0, 3.0])}}
+    marks = {"equilibria": [[1, 6], [6, 1]]}
+    (one,) = drawn(with_figure(book, draws="runs", lines=lines, marks=marks), {"p": kept})
+    series = one.plot.series[1]
+    assert (series.name, series.x, series.y, series.points) == ("equilibria", [1, 1, 6], [6, None, 1], True)
+    assert [row[0] for row in one.rows] == ["a"]
+    root = ElementTree.fromstring(svg(one.plot, "t", "s"))
+    assert len(root.findall(f".//{SVG}rect")) == 1 + 3  # the card, two marks, and one in the legend
+    assert len(root.findall(f".//{SVG}polyline")) == 1 + 2  # the run, and a line of the legend for each
+    assert drawn(with_figure(book, draws="runs", lines=lines, marks=marks), {}) == []
+
+
 def test_a_figure_of_a_metric_that_is_not_there_is_told(book):
     with pytest.raises(ValueError, match="a figure draws kl of a, whose results have no such curve"):
         drawn(book, {"p": {"a": {0: result("a", 0, reward=[0.0, 0.5])}}})

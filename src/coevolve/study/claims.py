@@ -149,7 +149,8 @@ class Line(_Strict):
 
 class Figure(_Strict):
     """A picture of results. reads: how to read it. draws: the ends of runs, a point per arm; the curve of one arm, its
-    mean over seeds; or the runs of one arm, each as a line of its own. lines: name -> line."""
+    mean over seeds; or the runs of one arm, each as a line of its own. lines: name -> line. marks: name -> known points
+    that the lines are seen against, x and y, such as the equilibria of a game."""
 
     title: str
     reads: str
@@ -157,6 +158,7 @@ class Figure(_Strict):
     x: str
     y: str
     lines: dict[str, Line]
+    marks: dict[str, list[tuple[float, float]]] = {}
 
     @model_validator(mode="after")
     def _one_arm_a_line(self) -> Figure:

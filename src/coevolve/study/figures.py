@@ -51,6 +51,7 @@ def drawn(book: Book, everywhere: Everywhere) -> list[Drawn]:
         series = [one for name, line in lines.items() if (one := _series(figure, name, line, kept)).y]
         if not series:
             continue
+        series += [_marks(name, points) for name, points in figure.marks.items()]
         rows = [row for name, line in lines.items() for row in _rows(name, line, kept)]
         missing = [arm for arm in arms if arm not in kept]
         found.append(Drawn(id, figure, Plot(figure.x, figure.y, series), rows, missing, _apart(kept)))
@@ -109,6 +110,12 @@ def _runs(name: str, line: Line, results: Sequence[Result]) -> Series:
             xs += [x for x, _ in known] + [known[-1][0]]  # the gap needs an x; any value does
             ys += [*(y for _, y in known), None]
     return Series(name, xs[:-1], ys[:-1])
+
+
+def _marks(name: str, points: Sequence[tuple[float, float]]) -> Series:
+    """Return points as one series with gaps between them."""
+    xs = [x for x, _ in points for _ in range(2)]
+    return Series(name, xs[:-1], [y for _, at in points for y in (at, None)][:-1], points=True)
 
 
 def _rows(name: str, line: Line, kept: Results) -> list[list[str]]:
