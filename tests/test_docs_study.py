@@ -98,6 +98,7 @@ def test_what_the_intervals_find(intervals):
     assert is_rounded((".12", "-.01", ".25"), (-0.1232, -0.2451, 0.0149))
     assert not is_rounded((".12", "-.01", ".25"), (-0.1232, -0.2451, 0.0151))
     assert len(intervals) > 100
+    assert sum(len(_INTERVAL.findall(page.read_text("utf-8"))) for page in PAGES) > 90
 
 
 def test_what_the_two_find():

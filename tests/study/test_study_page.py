@@ -266,21 +266,24 @@ def test_a_premise_that_fails_or_was_not_measured_is_named(book):
     )
     holds = fails | {"gain": 0.2}
     half = text(reads=holds)
-    assert "| **undecided** | premise checks is not measured<br>end reward: a > b" in half
+    beside = "12 of 12 seeds, confirmed<br>Premise reads: slope 0.600, gain 0.200.<br>Premise checks: {}. |"
+    assert "| **undecided** | end reward: a > b: 0.200 [0.200, 0.200], " + beside.format("not measured") in half
     assert "Premise reads: slope 0.600, gain 0.200. Premise checks: not measured." in half
-    assert "| **confirmed** | end reward: a > b" in text(reads=holds, checks=holds)
+    assert beside.format("slope 0.600, gain 0.200") in text(reads=holds, checks=holds)
+    book.study.claims["K1"] = claim.model_copy(update={"needs_premise": False})
+    assert beside.format("slope 0.600, gain -0.200 (does not hold)") in text(reads=holds, checks=fails)
 
 
 @pytest.mark.parametrize(
     ("differences", "direction", "said"),
     [
-        ([0.1, 0.3] * 6, "more", "Against Paper: [K1](#k1);"),
-        ([0.1, 0.3] * 6, "less", "Against Paper: none;"),
-        ([-0.1, -0.3] * 6, "less", "Against Paper: [K1](#k1);"),
-        ([0.9, -0.5] * 6, "more", "Against Paper: none;"),
-        ([0.1, 0.3] * 5, "more", "Against Paper: none;"),  # two seeds are missing
-        # an interval of [.010, .348], and an exact p of .125
-        ([0.9, 0.7, 0.3] + [0.05] * 4 + [-0.05] * 3 + [-0.02] * 2, "more", "Against Paper: none;"),
+        ([0.1, 0.3] * 6, "more", "Against Paper: [K1](#k1). "),
+        ([0.1, 0.3] * 6, "less", "Against Paper: none. "),
+        ([-0.1, -0.3] * 6, "less", "Against Paper: [K1](#k1). "),
+        ([0.9, -0.5] * 6, "more", "Against Paper: none. "),
+        ([0.1, 0.3] * 5, "more", "Against Paper: none. "),  # two seeds are missing
+        # an interval of [.009, .350], and an exact p of .125
+        ([0.9, 0.7, 0.3] + [0.05] * 4 + [-0.05] * 3 + [-0.02] * 2, "more", "Against Paper: none. "),
     ],
 )
 def test_what_beats_a_paper_is_told_by_intervals_and_exact_tests(book, differences, direction, said):
@@ -313,7 +316,7 @@ def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book,
     for arm, reward in (("a2", 0.5 + differences), ("b2", 0.5)):
         kept[arm] = {seed: result(arm, seed, reward=[reward] * 5) for seed in range(seeds)}
     text = page.files(type(book)(book.file, book.study.model_copy(update=changes)), everywhere(kept), {}, PAGE)[PAGE]
-    assert f"Against Paper: {sentence}; against each of these: {sentence.partition(' ')[0]}. " in text
+    assert f"Against Paper: {sentence}. " in text
     assert "| [K1](#k1) | Paper | end reward: a > b: 0.100 [0.100, 0.100], 12 seeds | 0.000488 | yes |" in text
     assert f"| [K1](#k1) | Paper | end reward: {row} |" in text
     assert "ask for more. [K2](#k2) is left out: it is of two ways to play.\n" in text
@@ -324,6 +327,7 @@ def test_what_beats_a_paper_in_part_says_so_and_what_was_not_run_has_a_row(book,
     [
         ([0.25] * 11 + [-0.01], "12 of 12 seeds, 11 of one sign, undecided |"),
         ([0.25, -0.2, 0.0] * 4, "12 of 12 seeds, 4 of one sign, undecided |"),
+        ([5.0] + [-0.1] * 11, "12 of 12 seeds, 11 of one sign, undecided |"),  # not that of the mean
         ([0.25] * 12, "12 of 12 seeds, confirmed |"),
         ([0.25] * 5 + [-0.2], "6 of 12 seeds, undecided |"),
     ],

@@ -171,7 +171,8 @@ def test_before_a_run_is_made_again_it_is_told_how_long_it_took_and_where(here, 
     said = "its kept run took 2.0 h, with processor a far one: numbers may round otherwise here\n"
     assert said in capsys.readouterr().out
     here_too = results.Machine(processor=processor(), compute=(), threads=1)
-    kept_by_hand(here, machine=here_too, versions=results.versions_in(environment()))
+    own = {"coevolve": "0.0.1"}  # of which it does not depend how numbers round
+    kept_by_hand(here, machine=here_too, versions=results.versions_in(environment()) | own)
     assert cli.main(words("--again", "toys/0")) == 1
     assert "its kept run took 2.0 h\n" in capsys.readouterr().out
 
@@ -197,8 +198,13 @@ def test_what_was_never_run_is_taken_for_what_is_nearest(here):
     }.items():
         Path("claims.yaml").write_text(text.replace(compared, f"arm: toys, than: {than}, measure: end reward"))
         book = read(Path("claims.yaml"))
-        assert cost("T1", book, run.kept(book)["a far one"]) == said
-        assert cost("T1", book, {}) == "–"
+        done = run.kept(book)["a far one"]
+        assert cost("T1", book, done) == cost("T1", book, done, ["toys", than] * 6) == said
+        assert cost("T1", book, {}) == cost("T1", book, {}, ["toys"]) == "–"
+        assert cost("T1", book, done, ["toys", "toys"]) == said.replace("12.3", "4.0 h of 12.3").replace(
+            "24.0", "4.0 h of 24.0"
+        ).replace("12.0", "4.0 h of 12.0")
+    assert cost("T1", book, done, ["large"]) == "at least 12.0 h"
 
 
 def test_the_time_left_is_that_of_such_runs(here):
@@ -571,13 +577,17 @@ def test_what_a_killed_evaluation_left_is_removed(here, monkeypatch):
 
 
 def test_what_a_command_that_was_killed_left_of_a_kept_run_is_removed(here):
-    """It had written the result; the next one must not leave gigabytes of checkpoints of many runs behind."""
-    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
-    for arm in ("toys", "others"):
-        (here / run.RUNS / f"{arm}-0" / "checkpoint-30").mkdir(parents=True)
-    assert len(list((here / run.RUNS).glob("*/checkpoint-30"))) == 2
-    run._tidy(run.kept(read(here / "claims.yaml"))[processor()])
-    assert [one.parent.name for one in (here / run.RUNS).glob("*/checkpoint-30")] == ["others-0"]
+    """It had written the result. What another processor makes anew to pair it with its own runs is left alone."""
+    ours, others = processor(), "a far one"
+    for seed, begun_on in {0: ours, 1: others, 2: None}.items():
+        kept_by_hand(here, seed=seed, machine=results.Machine(processor=ours, compute=(), threads=1))
+        folder = here / run.RUNS / f"toys-{seed}"
+        (folder / "checkpoint-30").mkdir(parents=True)
+        if begun_on is not None:
+            (folder / FILE).write_text(json.dumps({"step": 0, **environment(), "processor": begun_on}))
+    (here / run.RUNS / "others-0" / "checkpoint-30").mkdir(parents=True)  # has no result
+    assert cli.main(words("T2")) == 0
+    assert sorted(one.parent.name for one in (here / run.RUNS).glob("*/checkpoint-30")) == ["others-0", "toys-1"]
 
 
 def test_runs_that_fail_are_told_and_the_command_fails(here, monkeypatch, capsys):

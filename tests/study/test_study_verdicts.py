@@ -482,7 +482,7 @@ def test_intervals_are_the_reports():
     values = [0.1, 0.3, 0.2]
     (one,) = judge(study(), everywhere(pairs(values)), {})
     assert one.found[0].estimate.mean == pytest.approx(estimate(values).mean)
-    assert replace(one.found[0]).p == 1.0  # three of twelve are no test
+    assert replace(one.found[0]).p is None  # three of twelve are no test
 
 
 def test_an_open_question_gets_a_number_and_takes_no_part_in_the_correction():
@@ -492,7 +492,7 @@ def test_an_open_question_gets_a_number_and_takes_no_part_in_the_correction():
     (one,) = judge(both, everywhere(pairs([0.1] * 12)), {})
     claimed, question = one.found
     assert claimed.adjusted == claimed.p == 2 / 2**12
-    assert (one.verdict, question.verdict, question.p) == ("confirmed", "open", 1.0)
+    assert (one.verdict, question.verdict, question.p) == ("confirmed", "open", None)
     assert question.estimate.mean == pytest.approx(0.1)
     (one,) = judge(study(comparisons=[{**asked, "direction": "open"}]), everywhere(pairs([0.1] * 12)), {})
     assert one.verdict == "open"

@@ -38,11 +38,11 @@ def reproduce(args: argparse.Namespace) -> None:
     claims = _chosen(book, args.claims)
     if args.list:
         return _list(book, claims)
-    if args.claims and (args.page or args.again):
+    if args.claims and (args.page or args.again is not None):
         raise ValueError(f"{'--page' if args.page else '--again'} takes no claims; leave {' '.join(args.claims)} out")
     if args.page:
         return _write(book, args.page)
-    if args.again:
+    if args.again is not None:
         return _again(book, args.again)
     for id in claims:
         if args.claims and (elsewhere := book.study.claims[id].elsewhere):
@@ -75,7 +75,7 @@ def _seeds(book: Book, args: argparse.Namespace) -> list[int]:
     try:
         found = values(args.seeds, f"--seeds {args.seeds}")
     except ValueError:
-        found = [""]  # none, told as other seeds that there are not
+        found = [""]  # no list of values: the same error as for seeds that the study has not
     if not all(_is_seed(one, book) for one in found):
         raise ValueError(f"--seeds {args.seeds}: want some of 0..{book.study.seeds['full'] - 1}, such as 0..3,7")
     return list(map(int, found))

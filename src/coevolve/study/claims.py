@@ -204,9 +204,9 @@ class Claim(_Strict):
 
 
 class Beyond(_Strict):
-    """The claims that arms of this library beat the papers. claims: their ids. rules: paper -> the arms that are
-    trained by the paper's own rule. left_out: the id of a claim that is not asked this -> why. note: what a reader has
-    to know of these arms."""
+    """The claims that arms of this library beat the papers. claims: their ids. rules: a paper's rule, or a common
+    variant of it -> the arms that are trained by it. left_out: the id of a claim that is not asked this -> why. note:
+    what a reader has to know of these arms."""
 
     claims: list[str]
     rules: dict[str, list[str]]
@@ -216,12 +216,12 @@ class Beyond(_Strict):
 
 class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. seeds: number of
-    seeds per tier. written: the file's first commit, with its time. lost: commits, whole, that results name and the
-    history does not hold, so that it cannot show that the claims came first."""
+    seeds per tier. written: the file's first commit that the history holds, with its time. lost: commits, whole, that
+    results name and the history does not hold, so that it cannot show that the claims came first."""
 
     page: str
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
-    written: str = ""
+    written: Annotated[str, Field(pattern="^[0-9a-f]{40}, .+$")] = ""
     lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []
     arms: dict[str, Arm]
     premises: dict[str, Premise]

@@ -1,7 +1,8 @@
-"""The page of the study: a pure function of the claims and the kept results. Nothing in it is typed by hand.
+"""The page of the study: a pure function of the claims and the kept results. No result in it is typed by hand.
 
-First what follows for a user; then a row for each claim with its verdict and the reason, open questions, pictures, and
-at the end the details of each claim and run. ``layout`` turns it into files.
+First what follows for a user; then a row for each claim with its verdict and the reason, what stands against the
+papers' own rules, open questions, pictures, premises, and at the end the details of each claim and run. ``layout``
+turns it into files.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _progress(found: Sequence[Found], full: int) -> str:
 def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) -> str:
     """Return the time of one process for all seeds of a claim, from the seconds that its arms' runs took: ``about``
     where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none. left: the
-    arms of the runs that are left to make, whose time is put before it."""
+    arms of the runs that are left to make, one entry a run; if these are not all, their time is put before it."""
     if (other := book.study.claims[id].elsewhere) is not None:
         return other.cost
     arms = book.arms_of(id)
@@ -104,8 +105,9 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
     if not known:
         return "–"
     said = in_words(sum(known) * book.study.seeds["full"])
-    if left and len(left) < len(arms) * book.study.seeds["full"]:
-        said = f"{in_words(sum(each[arm] or 0.0 for arm in left))} of {said}"
+    missing = [seconds for arm in left or () if (seconds := each[arm]) is not None]
+    if missing and len(missing) < len(known) * book.study.seeds["full"]:
+        said = f"{in_words(sum(missing))} of {said}"
     if len(known) < len(arms):
         return f"at least {said}"
     return said if all(arm in kept for arm in arms) else f"about {said}"
@@ -149,7 +151,8 @@ def _claims(book: Book, judged: Sequence[Judged]) -> Section:
     ]
     sentence = (
         "In each line of ours: the measure, its two sides, what both spent alike, the mean difference with its 95 % "
-        "interval, pairs of runs, and the verdict of the line. A claim's link leads to its command, margins and files."
+        "interval, pairs of runs, and the verdict of the line; then the premise, of claims on agents that read. A "
+        "claim's link leads to its command, margins and files."
     )
     columns = ("", "claim", "the paper's number", "verdict", "ours")
     return Section("claims", "Claims", sentence, columns, rows)
@@ -164,24 +167,17 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
         links = [_link(one) + part for one, found in against if (part := _part(found, full)) is not None]
         stand.append(f"{paper}: {and_list(links) if links else 'none'}")
         for one, found in against:
-            rows += [[_link(one), paper, _difference(each), _p(each.p), _stands(each, full)] for each in found]
-    every = [_link(one) for one in judged if one.id in beyond.claims and _everywhere(one, beyond, full)]
+            rows += [[_link(one), paper, _difference(each), _p(each), _stands(each, full)] for each in found]
     sentence = (
-        f"Which of ours beat what the papers themselves train, at equal generated responses, by {full} seeds, "
-        f"intervals beyond zero and p < {ALPHA:g}? Against {'; against '.join(stand)}; against each of these: "
-        f"{and_list(every) if every else 'none'}. These intervals and tests are one by one; verdicts, which "
-        "are corrected for all comparisons, ask for more."
+        "Which of ours beat what the papers train, or a common variant of it, at equal generated responses, by "
+        f"{full} seeds, intervals beyond zero and p < {ALPHA:g}? Against {'; against '.join(stand)}. These intervals "
+        "and tests are one by one; verdicts, which are corrected for all comparisons, ask for more."
     )
     sentence += f" {beyond.note}" * bool(beyond.note)
     for one in judged:
         if why := beyond.left_out.get(one.id):
             sentence += f" {_link(one)} is left out: {why}."
     return Section("beyond", "Beyond both papers", sentence, ("", "against", "difference", "p", "stands"), rows)
-
-
-def _everywhere(one: Judged, beyond: Beyond, full: int) -> bool:
-    """Return whether a claim stands against each of the rules."""
-    return all(_part(_against(one, arms), full) is not None for arms in beyond.rules.values())
 
 
 def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
@@ -207,7 +203,9 @@ def _clear(found: Found, full: int) -> bool:
     """Return whether all pairs exist, their whole interval lies on the claimed side of zero, and their exact p, not
     corrected for other comparisons, is small: intervals of a few seeds are narrow."""
     effect = found.estimate
-    if effect is None or effect.low is None or effect.high is None or effect.n < full or found.p >= ALPHA:
+    if effect is None or effect.low is None or effect.high is None or effect.n < full:
+        return False
+    if found.p is None or found.p >= ALPHA:
         return False
     sides = {"more": effect.low > 0, "less": effect.high < 0}
     return sides.get(found.comparison.direction, False)
@@ -225,7 +223,8 @@ def _caveat(one: Judged) -> str:
 
 def _measured(one: Judged) -> str:
     if any(found.pairs for found in one.found):
-        return BREAK.join(_difference(found) + _none(found) for found in one.found)
+        premises = [_premise_of(name, found) for name, found in one.premises.items()]
+        return BREAK.join([*(_difference(found) + _none(found) for found in one.found), *premises])
     refused = sum(len(found.refused) for found in one.found)
     return f"{many(refused, 'pair')} refused" if refused else "not run"
 
@@ -249,10 +248,8 @@ def _ours(one: Judged, book: Book) -> str:
             for name, found in one.premises.items()
             if found is not None and not holds(found)
         ]
-    elif one.claim.needs_premise:
-        lines = [f"premise {name} is not measured" for name, found in one.premises.items() if found is None] + lines
-    if one.verdict != "vacuous":
-        lines += [_premise_of(name, found) for name, found in one.premises.items() if found is not None]
+    else:
+        lines += [_premise_of(name, found) for name, found in one.premises.items()]
     return BREAK.join(lines)
 
 
@@ -265,8 +262,7 @@ def _compared(found: Found, full: int) -> str:
 
 
 def _signs(found: Found, full: int) -> str:
-    """Return how many differences have one sign, on which it depends whether a difference is certain enough; empty
-    where something else decides."""
+    """Return how many differences have one sign, after a comma; empty where this says nothing of the verdict."""
     if found.verdict != "undecided" or found.comparison.direction == "equal" or len(found.pairs) < full:
         return ""
     return f", {found.alike} of one sign"
@@ -327,9 +323,8 @@ def _predating(book: Book, claims: Sequence[Judged]) -> str:
 
 
 def _written(book: Book) -> str:
-    return f" The first commit of the claims that this history holds is {book.study.written}." * bool(
-        book.study.written
-    )
+    first = _COMMIT.sub(r"\1", book.study.written)
+    return f" The first commit of the claims that this history holds is {first}." * bool(first)
 
 
 def _detail(book: Book, one: Judged, kept: Everywhere, results: str) -> Section:
@@ -368,13 +363,13 @@ def _comparison(found: Found, several: bool) -> list[str]:
         str(len(found.pairs))
         + "".join(f"{BREAK}on {name}" for name in dict.fromkeys(found.made_on.values()) if several)
         + f"{BREAK}{len(found.lost)} of lost commits" * bool(found.lost),
-        f"{_p(found.p)}, {number(found.adjusted)}" if found.p < 1 else _p(found.p),
+        _p(found) + f", {number(found.adjusted)}" * (found.p is not None),
         found.verdict,
     ]
 
 
-def _p(p: float) -> str:
-    return number(p) if p < 1 else "–"
+def _p(found: Found) -> str:
+    return "–" if found.p is None else number(found.p)
 
 
 def _difference(found: Found) -> str:
@@ -399,7 +394,8 @@ def _claimed(one: Comparison) -> str:
 def _premise_of(name: str, found: Mapping[str, Any] | None) -> str:
     if found is None:
         return f"Premise {name}: not measured."
-    return f"Premise {name}: slope {number(found['slope'])}, gain {number(found['gain'])}."
+    fails = "" if holds(found) else " (does not hold)"
+    return f"Premise {name}: slope {number(found['slope'])}, gain {number(found['gain'])}{fails}."
 
 
 def _premises(book: Book, premises: Mapping[str, Mapping[str, Any]]) -> Section:

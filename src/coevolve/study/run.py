@@ -86,14 +86,15 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
 
 
 def reproduce(book: Book, claims: Sequence[str], seeds: Sequence[int], jobs: int | None = None) -> None:
-    """Make the runs that these claims need at these seeds and that have no result. Prints progress with the time left.
+    """Make the runs that these claims need at these seeds and that have no result. Prints progress with the time left;
+    removes checkpoints that are left of kept runs.
 
     Raises ValueError, before anything starts, for an invalid recipe; at the end ChildProcessError if anything failed.
     """
     with alone(RUNS) as lock:
         done = kept(book)
-        _tidy(done.get(processor(), {}))
         todo, lines = _jobs(book, claims, seeds, done)
+        _tidy(done.get(processor(), {}))
         for line in lines:
             say(line)
         unmeasured = _measure_premises(book, claims)
@@ -105,10 +106,11 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Sequence[int], jobs: int
 
 
 def _tidy(made: Results) -> None:
-    """Remove the checkpoints of runs whose results are here: a command that was killed had not come to it."""
-    for arm, seeds in made.items():
-        for seed in seeds:
-            _remove_checkpoints(RUNS / f"{arm}-{seed}")
+    """Remove the checkpoints of runs whose results are kept, if they are of this processor too: a command that was
+    killed had not come to it. On another one a run may be made again, to be paired, in the same folder."""
+    for folder in (RUNS / f"{arm}-{seed}" for arm, seeds in made.items() for seed in seeds):
+        if all(one.get("processor") == processor() for one in starts(folder)):
+            _remove_checkpoints(folder)
 
 
 def _remove_checkpoints(folder: Path) -> None:
@@ -158,7 +160,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
 def _elsewhere(first: Result, here: str) -> str:
     """Return on which processor and with which versions a result was made, if with others than a run here would be."""
     now = {"processor": here} | _versions()
-    had = {"processor": first.machine.processor} | first.versions
+    had = {"processor": first.machine.processor} | first.libraries
     made = [f"{name} {had[name]}" for name in had if now.get(name) != had[name]]
     return f", with {', '.join(made)}: numbers may round otherwise here" * bool(made)
 

@@ -45,7 +45,7 @@ MADE_APART = (
 class Found:
     """The outcome of one comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair. lost:
     the seeds whose pair is of a lost commit. refused: seed -> why its runs are no pair. margin: in the measure's units.
-    p: of the sign-flip test, 1 until all pairs exist; adjusted: p after Holm's correction."""
+    p: of the sign-flip test, None until all pairs exist; adjusted: p after Holm's correction."""
 
     comparison: Comparison
     pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Found:
     lost: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     margin: float = math.nan
-    p: float = 1.0
+    p: float | None = None
     adjusted: float = 1.0
     verdict: str = "undecided"
 
@@ -68,9 +68,8 @@ class Found:
 
     @property
     def alike(self) -> int:
-        """How many differences have the sign of their mean."""
-        mean = fmean(self.values)
-        return sum(value * mean > 0 for value in self.values)
+        """How many differences have the more frequent sign."""
+        return max(sum(value > 0 for value in self.values), sum(value < 0 for value in self.values))
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, An
     for one in every:
         if len(one.pairs) == study.seeds["full"]:
             one.p = sign_flip(one.values)
-    for one, adjusted in zip(every, holm([one.p for one in every]), strict=True):
+    for one, adjusted in zip(every, holm([1.0 if one.p is None else one.p for one in every]), strict=True):
         one.adjusted = adjusted
         if len(one.pairs) == study.seeds["full"]:
             one.verdict = decide(one.comparison.direction, estimate(one.values), adjusted, one.margin)
