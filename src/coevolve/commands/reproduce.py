@@ -134,22 +134,24 @@ def _list(book: Book, claims: list[str]) -> None:
 
 def _write_both(book: Book) -> None:
     """Write the Markdown page of the documentation and the HTML page."""
-    for suffix in (".md", ".html"):
-        _write(book, book.page.with_suffix(suffix))
+    _write(book, book.page.with_suffix(".md"), book.page.with_suffix(".html"))
 
 
-def _write(book: Book, file: Path) -> None:
+def _write(book: Book, *files: Path) -> None:
     from coevolve.runs.durable import check_writable, make_folder, write_text
     from coevolve.study import page
     from coevolve.study.run import kept, premises
 
-    check_place(file, "--page")
-    page.check_suffix(file)
-    make_folder(file.parent)
-    check_writable(file)
-    for one, text in page.files(book, kept(book), premises(book), file).items():
-        write_text(one, text)
-    say(f"page: {_from_here(file)}")
+    for file in files:
+        check_place(file, "--page")
+        page.check_suffix(file)
+        make_folder(file.parent)
+        check_writable(file)
+    done, measured = kept(book), premises(book)
+    for file in files:
+        for one, text in page.files(book, done, measured, file).items():
+            write_text(one, text)
+        say(f"page: {_from_here(file)}")
 
 
 def _from_here(file: Path) -> Path:
