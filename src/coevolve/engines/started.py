@@ -79,21 +79,26 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
             "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
         ) from error
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    end = time.monotonic() + seconds
+    whose = f"the server of {', '.join(repr(new.name) for new in team)}, `{' '.join(command)}`"
     try:
-        while not answers(child, url):
-            if child.ended is not None or time.monotonic() > end:
-                how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
-                lines = child.lines()
-                said = _reason(lines) if child.ended is not None else "".join(lines[-1:])
-                said = f"it said {said[:300]!r}, and all of it is in {child.log}"
-                whose = f"the server of {', '.join(repr(new.name) for new in team)}"
-                raise ShortageError(f"{whose}, `{' '.join(command)}`, {how}; {said}")
-            time.sleep(0.1)
+        _wait(child, url, whose, seconds)
     except BaseException as error:
         child.close(keep_log=isinstance(error, ShortageError))
         raise
     return child, url
+
+
+def _wait(child: Child, url: str, whose: str, seconds: float) -> None:
+    """Wait until a server answers. Raises ShortageError, with the reason that it printed, if it ends or does not answer
+    in time."""
+    end = time.monotonic() + seconds
+    while not answers(child, url):
+        if child.ended is not None or time.monotonic() > end:
+            how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
+            lines = child.lines()
+            said = _reason(lines) if child.ended is not None else "".join(lines[-1:])
+            raise ShortageError(f"{whose}, {how}; it said {said[:300]!r}, and all of it is in {child.log}")
+        time.sleep(0.1)
 
 
 def _reached_at(host: str) -> str:
