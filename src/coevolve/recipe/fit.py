@@ -13,7 +13,7 @@ from coevolve.checks import MOST_STEPS, check_cast
 from coevolve.learners.sizes import weightless
 from coevolve.models.policy import UNLIMITED, context_of
 from coevolve.recipe import memory, rank_memory
-from coevolve.recipe.memory import engine_of, positions
+from coevolve.recipe.memory import positions
 from coevolve.recipe.room import GIB, SHARE, Fit, Size
 from coevolve.recipe.schema import Parts, Recipe, check
 from coevolve.recipe.trial import asked
@@ -53,7 +53,7 @@ def fitted(recipe: Recipe) -> tuple[Recipe, list[str]]:
         own = min(positions(recipe, recipe.policies[name]) for name in local)
         cache, line = _chosen(keys, *place, _own(own), _SAMPLING)
         lines.append(line)
-    servers = dict.fromkeys(engine_of(recipe, spec)["name"] for n, spec in recipe.policies.items() if n not in local)
+    servers = dict.fromkeys(recipe.engine_of(spec)["name"] for n, spec in recipe.policies.items() if n not in local)
     lines += [f"engine {name} is not sized: memory that it takes from now on counts as free" for name in servers]
     return _with(recipe, micro, cache), lines
 
@@ -144,7 +144,7 @@ def _with(recipe: Recipe, micro: dict[PolicyName, int], cache: int | None) -> Re
     for name, spec in recipe.policies.items():
         found = replace(spec, micro_tokens=micro.get(name, spec.micro_tokens))
         if cache is not None and positions(recipe, spec):
-            sized = engine_of(recipe, spec) | {"max_tokens": cache}
+            sized = recipe.engine_of(spec) | {"max_tokens": cache}
             found, engine = (replace(found, engine=sized), engine) if spec.engine else (found, sized)
         policies[name] = found
     return recipe.model_copy(update={"policies": policies, "engine": engine})

@@ -114,7 +114,7 @@ def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
 
 def publish_size(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
     """Return how much a publish of a policy writes, and how if not to the disk."""
-    way = (spec.engine or recipe.engine or {}).get("transfer", defaults.TRANSFER)
+    way = recipe.engine_of(spec).get("transfer", defaults.TRANSFER)
     by_disk = spec.weights != "full" or way == "disk"
     size = megabytes(cost.published(spec, parameters, adapter, by_disk))
     return size if by_disk else f"{size} by {way}"
@@ -149,13 +149,8 @@ def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
 
 def positions(recipe: Recipe, spec: RecipePolicy) -> int:
     """Return for how many tokens the local engine holds a KV cache; 0 for another engine, whose cache is elsewhere."""
-    engine = engine_of(recipe, spec)
+    engine = recipe.engine_of(spec)
     return int(engine.get("max_tokens", defaults.MAX_TOKENS)) if engine["name"] == "local" else 0
-
-
-def engine_of(recipe: Recipe, spec: RecipePolicy) -> dict[str, Any]:
-    """Return the name and settings of the engine that samples a policy: its own, the recipe's, or the local one."""
-    return spec.engine or recipe.engine or {"name": "local"}
 
 
 @dataclass

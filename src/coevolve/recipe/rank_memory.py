@@ -13,7 +13,7 @@ from coevolve.engines import SERVERS
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
 from coevolve.models.spec import PolicySpec, RecipePolicy
-from coevolve.recipe.memory import counted, engine_of, megabytes, positions, publish_size, unknown_size
+from coevolve.recipe.memory import counted, megabytes, positions, publish_size, unknown_size
 from coevolve.recipe.room import GIB, Fit, Size, Work, learning_work, sampling_work
 from coevolve.recipe.schema import Recipe
 from coevolve.types import Algorithm, PolicyName
@@ -222,7 +222,7 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
 def _server(recipe: Recipe, spec: RecipePolicy, parameters: int) -> str:
     """Return in words which server reads what a publish of a policy writes, and what its card holds of full weights;
     empty for the local engine and one of the user's own."""
-    engine = engine_of(recipe, spec)
+    engine = recipe.engine_of(spec)
     if engine["name"] not in SERVERS:
         return ""
     devices = (engine.get("start") or {}).get("devices")

@@ -169,6 +169,10 @@ class Recipe(BaseModel):
         """The engines that the recipe names: the team's and those of single policies."""
         return [one for one in (self.engine, *(spec.engine for spec in self.policies.values())) if one]
 
+    def engine_of(self, spec: RecipePolicy) -> Component:
+        """Return the name and settings of the engine that samples a policy: its own, the recipe's, or the local one."""
+        return spec.engine or self.engine or {"name": "local"}
+
     @property
     def silent(self) -> set[PolicyName]:
         """The critics and the judge that play no role: they never speak, so they are published to no server."""
@@ -178,7 +182,7 @@ class Recipe(BaseModel):
     def filled_servers(self) -> set[str]:
         """The addresses of servers that get full weights, of which each holds one set: of one run at a time."""
         full = [spec for name, spec in self.policies.items() if name not in self.silent and spec.weights == "full"]
-        engines = [spec.engine or self.engine or {} for spec in full]
+        engines = map(self.engine_of, full)
         return {str(engine["url"]).rstrip("/") for engine in engines if engine.get("url")}
 
     def record(self) -> dict[str, Any]:
@@ -377,8 +381,8 @@ def _check_servers(recipe: Recipe) -> None:
     teams: dict[str, dict[PolicyName, RecipePolicy]] = {}
     takers = set[str]()
     for name, spec in recipe.policies.items():
-        engine = spec.engine or recipe.engine or {}
-        if engine.get("name") in SERVERS and name not in recipe.silent:
+        engine = recipe.engine_of(spec)
+        if engine["name"] in SERVERS and name not in recipe.silent:
             place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/").removesuffix("/v1")
             teams.setdefault(place, {})[name] = spec
             takers |= {place} if engine["name"] not in FOR_FROZEN else set()
@@ -395,8 +399,8 @@ def check_taught(recipe: Recipe) -> None:
     if all(spec.weights == "frozen" for spec in recipe.policies.values()):
         raise ValueError(ALL_FROZEN)
     for name, spec in recipe.policies.items():
-        engine = spec.engine or recipe.engine
-        if engine is not None and engine.get("name") in FOR_FROZEN and spec.weights != "frozen":
+        engine = recipe.engine_of(spec)
+        if engine["name"] in FOR_FROZEN and spec.weights != "frozen":
             raise ValueError(
                 f"policies.{name}: the engine {engine['name']} gives no log-probabilities and takes no weights, so "
                 f"nobody learns from what it samples; say policies.{name}.weights: frozen, or choose another engine"

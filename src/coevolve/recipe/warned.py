@@ -46,9 +46,7 @@ def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     names = [
         name
         for name, spec in recipe.policies.items()
-        if spec.weights != "frozen"
-        and name not in recipe.silent
-        and (spec.engine or recipe.engine or {}).get("name") in SERVERS
+        if spec.weights != "frozen" and name not in recipe.silent and recipe.engine_of(spec)["name"] in SERVERS
     ]
     if names and mismatch == "none":
         yield (
