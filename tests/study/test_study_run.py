@@ -104,7 +104,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert "It learns." in (here / "page.md").read_text()
 
     assert cli.main(words()) == 0
-    assert "nothing to run: what these seeds need is kept" in capsys.readouterr().out
+    assert "nothing to run; `--again ARM/SEED`" in capsys.readouterr().out
     assert cli.main(words("--again", "toys/0")) == 0  # undisturbed, and the same
     assert "toys/0: the same, times and commit aside" in capsys.readouterr().out
     kept["curves"]["reward"][3] += 1

@@ -121,7 +121,7 @@ def _remove_checkpoints(folder: Path) -> None:
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
     """Make the runs; returns log file or folder -> reason, of those that failed."""
     if not todo:
-        say("nothing to run: what these seeds need is kept; `--again ARM/SEED` makes one run anew and compares it")
+        say("nothing to run; `--again ARM/SEED` makes a kept run anew and compares it")
         return {}
     collect = _Collect(book, todo, done)
     say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
