@@ -60,9 +60,7 @@ def _link_to(file: Path, page: Path) -> str:
     return Path(os.path.relpath(file, page.parent)).as_posix()
 
 
-def chapters(
-    book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]], results: str = "results"
-) -> list[Chapter]:
+def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]], results: str) -> list[Chapter]:
     """Return the chapters of the page; empty ones are left out. results: the link to the folder of results."""
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
