@@ -15,7 +15,7 @@ import pytest
 
 from coevolve.faults import RanksLostError
 from coevolve.recipe.components import from_file
-from coevolve.runtime.pool import Failure
+from coevolve.runtime.pool import Failure, JobError
 from coevolve.runtime.ranks import Connected, Ranks, packed
 
 
@@ -46,6 +46,32 @@ def test_the_rank_that_failed_first_is_told_and_not_the_one_that_waits_for_it() 
 
     ranks.answer = answer
     with pytest.raises(ValueError, match=r"^policy 'ann', rank 0 of 2, update of step 3: no$"):
+        ranks.ask("of step 3", "update")
+    assert ranks.ended
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (
+            Failure(JobError, "RuntimeError: Connection closed by peer", ""),
+            r"^rank 1 of 2 of policy 'ann' died \(pid 7",
+        ),
+        (Failure(ValueError, "no", ""), r"^policy 'ann', rank 0 of 2, update of step 3: no$"),
+    ],
+)
+def test_of_a_rank_that_died_and_one_that_lost_its_connection_the_dead_one_is_told(failure: Failure, told: str) -> None:
+    """The connection's end may arrive first. An error for the user is not one of the connection."""
+    ranks: Any = Ranks("ann", 2, "cpu", 1800.0)
+    ranks.send, ranks.done, ranks.end = lambda asked: None, lambda waiting, seconds: waiting[:1], lambda: None
+
+    def answer(rank: int, seconds: float) -> bytes:
+        if rank == 1:
+            raise EOFError("pid 7")
+        return pickle.dumps((None, failure))
+
+    ranks.answer = answer
+    with pytest.raises(RanksLostError if failure.kind is JobError else failure.kind, match=told):
         ranks.ask("of step 3", "update")
     assert ranks.ended
 

@@ -29,7 +29,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from coevolve.faults import RanksLostError, ShortageError
 from coevolve.recipe.components import USER, from_file
 from coevolve.runtime.beside import Beside
-from coevolve.runtime.pool import Failure, quiet_start
+from coevolve.runtime.pool import Failure, JobError, quiet_start
 
 _GRACE = 5.0
 """Seconds for the other ranks to answer once one has failed: those that do not are waiting for the failed one."""
@@ -102,8 +102,8 @@ class Ranks:
         """Call the method ``what`` on every rank and return the results. when: the step or version, for errors.
 
         Raises ValueError for arguments that cannot be sent, before any rank is called. Raises RanksLostError if a rank
-        died or the deadline passed, and the error of a rank that failed; the ranks are then ended, unless all failed
-        with the same error.
+        died or the deadline passed, and the error of the rank that failed first; the ranks are then ended, unless all
+        failed with the same error.
         """
         where, end = f"{what} {when}", time.monotonic() + self.seconds
         asked = packed(given, what, f"policy {self.name!r}, {where}")
@@ -112,8 +112,8 @@ class Ranks:
             self.send(asked)
             try:
                 self._collect(where, end, found, failed)
-            except ShortageError:
-                if not failed:  # else these others wait for the rank that failed first, which is told
+            except ShortageError as lost:
+                if not failed or _is_why(lost, next(iter(failed.values()))):
                     raise
             alike = len(failed) == self.count and len({failure.said for failure in failed.values()}) == 1
             if failed and not alike:
@@ -237,6 +237,12 @@ class SpawnedRanks(Connected):
     def end(self) -> None:
         """Kill the ranks: one that waits in a collective cannot be ended otherwise."""
         self._end()
+
+
+def _is_why(lost: ShortageError, first: Failure) -> bool:
+    """Return whether a rank died, so that another one, which lost its connection to it, failed with an error of a
+    library. A rank that did not answer waits for one that failed."""
+    return isinstance(lost.__cause__, EOFError) and first.kind is JobError
 
 
 def _sent(connection: Connection, asked: bytes) -> None:
