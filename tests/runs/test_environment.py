@@ -1,6 +1,8 @@
 """What a run says of its starts: each of them, and where the numbers of a run are of two machines."""
 
 import json
+import os
+import platform
 import subprocess
 import warnings
 
@@ -88,3 +90,14 @@ def test_a_processor_has_a_name(tmp_path, monkeypatch):
     assert environment.processor().endswith(", implementer 0x41, part 0xd0c, variant 0x3")  # an ARM of Amazon's
     monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "none")
     assert environment.processor()
+
+
+def test_a_mac_tells_its_processor_itself(tmp_path, monkeypatch):
+    told = tmp_path / "sysctl"
+    told.write_text('#!/bin/sh\n[ "$*" = "-n machdep.cpu.brand_string" ] && echo "Apple M2 Pro"\n')
+    told.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "none")
+    assert environment.processor() != "Apple M2 Pro"
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert environment.processor() == "Apple M2 Pro"

@@ -104,7 +104,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     assert "It learns." in (here / "page.md").read_text()
 
     assert cli.main(words()) == 0
-    assert "nothing to run; `--again ARM/SEED`" in capsys.readouterr().out
+    assert "nothing to run at 1 seed (`--tier full` asks for 6); `--again ARM/SEED`" in capsys.readouterr().out
     assert cli.main(words("--again", "toys/0")) == 0  # undisturbed, and the same
     assert "toys/0: the same, times and commit aside" in capsys.readouterr().out
     kept["curves"]["reward"][3] += 1
@@ -427,7 +427,7 @@ def test_a_pair_is_made_on_one_kind_of_processor(here):
 
 
 def test_what_is_paired_anywhere_is_not_made_again(here):
-    kept_by_hand(here)
+    kept_by_hand(here, versions={"torch": "0"})
     book = compared(here)
     done = run.kept(book)
     ours = done["a far one"]["toys"][0]
@@ -491,6 +491,23 @@ def test_what_is_still_to_be_pretrained_has_no_start_weights(here, micro_model):
     assert todo == [] and line.startswith("others, seed 0 would be no pair: its partners began with other weights of")
 
 
+def test_that_a_model_is_pretrained_first_is_said(here, micro_model, capsys):
+    """It may take longer than all runs, which stand at step 0 meanwhile."""
+    (here / "small.yaml").write_text(PRETRAINING)
+    (here / "toy.yaml").write_text((here / "toy.yaml").read_text().replace(f"{micro_model}", "small.yaml"))
+    kept_by_hand(here)
+    book = read(here / "claims.yaml")
+    assert cost("T1", book, run.kept(book)["a far one"], ["toys"]) == "at least 2.0 h of 12.0 h"
+    said = (
+        "small.yaml is pre-trained first, for a time that is not known; runs that need it stay at step 0 until then\n"
+    )
+    assert cli.main(words("T1", "--seeds", "1")) == 0
+    assert said in capsys.readouterr().out
+    assert cli.main(words("T1", "--seeds", "2")) == 0
+    assert "pre-trained" not in capsys.readouterr().out
+    assert cost("T1", book, run.kept(book)["a far one"], ["toys"]) == "2.0 h of 12.0 h"
+
+
 def test_a_model_that_pays_is_among_the_start_weights(here):
     """Or the two runs of a pair might be paid by different ones."""
     (here / "small.yaml").write_text(PRETRAINING)
@@ -520,7 +537,8 @@ def test_a_study_asked_from_another_folder_says_so(here):
 
 def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
     book = compared(here)
-    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
+    machine = results.Machine(processor=processor(), compute=(), threads=1)
+    kept_by_hand(here, machine=machine, versions={"torch": "0"})
     ours = run.one_per_seed(run.kept(book))["toys"][0]
     theirs = ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})
     todo, lines = run._jobs(book, ["T1"], [0], {processor(): {"toys": {0: ours}, "others": {0: theirs}}})

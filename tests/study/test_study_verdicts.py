@@ -188,8 +188,11 @@ def test_each_of_several_premises_must_hold():
 
 
 def test_pairs_of_other_versions_are_refused():
+    """A library that one side does not record, as early results do not numba, is not held against it."""
     found = pairs([0.1] * 12)
-    found["a"][4] = found["a"][4].model_copy(update={"versions": {"torch": "3"}})
+    for arm, seed, numba in (("a", 2, "1"), ("a", 7, "1"), ("b", 7, "1"), ("a", 4, "1"), ("b", 4, "2")):
+        versions = {**found[arm][seed].versions, "numba": numba}
+        found[arm][seed] = found[arm][seed].model_copy(update={"versions": versions})
     (one,) = judge(study(), everywhere(found), {})
     assert one.found[0].refused == {4: "of different versions"}
     assert (len(one.found[0].pairs), one.verdict) == (11, "undecided")

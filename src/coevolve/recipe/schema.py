@@ -443,13 +443,22 @@ def check(recipe: Recipe) -> Parts:
 
 def pretrain(recipe: Recipe) -> None:
     """Run the pre-training recipes that policies and the task name as models, unless they have been run."""
-    named = [spec.model for spec in recipe.policies.values()]
-    named += [value for value in recipe.task.values() if isinstance(value, str)]
-    for name in dict.fromkeys(named):
+    for name in _named(recipe):
         if models.is_recipe(name) and Path(name).is_file():
             from coevolve.pretrain.run import main  # slow to import, and seldom needed
 
             main(Path(name), [], resume=True)
+
+
+def to_pretrain(recipe: Recipe) -> list[str]:
+    """Return the pre-training recipes that policies and the task name as models and that have not been run here."""
+    return [name for name in _named(recipe) if models.is_to_pretrain(name)]
+
+
+def _named(recipe: Recipe) -> list[str]:
+    """Return the models of the policies, and all texts of the task, which may be models too, each once."""
+    texts = [value for value in recipe.task.values() if isinstance(value, str)]
+    return list(dict.fromkeys([*(spec.model for spec in recipe.policies.values()), *texts]))
 
 
 def build(recipe: Recipe) -> Trainer:

@@ -23,7 +23,7 @@ from coevolve.runs.identity import flat, same
 
 FILE = "environment.json"
 
-_PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
+_PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "numba")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -102,7 +102,15 @@ def processor() -> str:
             if all(key in found for key in (name, *numbers)):  # ARM's have no name
                 first = found[name] if name == "model name" else f"{platform.machine()}, implementer {found[name]}"
                 return ", ".join([first, *(f"{key.split()[-1]} {found[key]}" for key in numbers)])
-    return platform.processor() or platform.machine()
+    return _of_mac() or platform.processor() or platform.machine()
+
+
+def _of_mac() -> str:
+    """Return the processor's name on macOS, where Python calls all of Apple's own ``arm``; elsewhere nothing."""
+    if platform.system() != "Darwin":
+        return ""
+    asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _git(*words: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from coevolve.recipe.schema import to_pretrain
 from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list, many, number, within
@@ -93,8 +94,9 @@ def _progress(found: Sequence[Found], full: int) -> str:
 
 def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) -> str:
     """Return the time of one process for all seeds of a claim, from the seconds that its arms' runs took: ``about``
-    where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none. left: the
-    arms of the runs that are left to make, one entry a run; if these are not all, their time is put before it."""
+    where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none, or where
+    a model of a run that is left has to be pre-trained. left: the arms of the runs that are left to make, one entry a
+    run; if these are not all, their time is put before it."""
     if (other := book.study.claims[id].elsewhere) is not None:
         return other.cost
     arms = book.arms_of(id)
@@ -106,7 +108,7 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
     missing = [seconds for arm in left or () if (seconds := each[arm]) is not None]
     if missing and len(missing) < len(known) * book.study.seeds["full"]:
         said = f"{in_words(sum(missing))} of {said}"
-    if len(known) < len(arms):
+    if len(known) < len(arms) or any(to_pretrain(book.recipe(arm, 0, Path())) for arm in set(left or ())):
         return f"at least {said}"
     return said if all(arm in kept for arm in arms) else f"about {said}"
 

@@ -324,20 +324,33 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def other_weights(found: Sequence[Result]) -> str:
     """Return the first model whose recorded start weights differ between these results; empty if none do."""
-    for model in dict.fromkeys(model for one in found for model in one.weights):
-        if len({one.weights[model] for one in found if model in one.weights}) > 1:
-            return model
+    return _differing([one.weights for one in found])
+
+
+def other_libraries(found: Sequence[Result]) -> str:
+    """Return the first library whose recorded versions differ between these results; empty if none do. The numba of
+    results from before 29 November 2026 is not recorded."""
+    return _differing([one.libraries for one in found])
+
+
+def _differing(found: Sequence[Mapping[str, str]]) -> str:
+    """Return the first key that has different values in the mappings that have it; empty if there is none."""
+    for key in dict.fromkeys(key for one in found for key in one):
+        if len({one[key] for one in found if key in one}) > 1:
+            return key
     return ""
 
 
 def differences(one: Result, other: Result) -> list[str]:
     """Return the dotted keys in which two results of the same arm and seed differ, apart from times, the commit, and
-    defaults and a model's weights if only one of the results records them."""
-    left_out = {"took", "commit", "weights"} | ({"defaults"} if not (one.defaults and other.defaults) else set())
-    common = one.weights.keys() & other.weights.keys()
+    defaults, a model's weights or a package's version if only one of the results records them."""
+    left_out = {"took", "commit", "weights", "versions"}
+    left_out |= {"defaults"} if not (one.defaults and other.defaults) else set()
+    weights, versions = one.weights.keys() & other.weights.keys(), one.versions.keys() & other.versions.keys()
     first, second = (
         _flat(result.model_dump(mode="json", exclude=left_out))
-        | {f"weights.{model}": result.weights[model] for model in sorted(common)}
+        | {f"weights.{model}": result.weights[model] for model in sorted(weights)}
+        | {f"versions.{name}": result.versions[name] for name in sorted(versions)}
         for result in (one, other)
     )
     return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]

@@ -22,7 +22,7 @@ from coevolve.console import WIDE, console, say
 from coevolve.faults import one_line
 from coevolve.files import read_json
 from coevolve.models.names import is_recipe
-from coevolve.recipe.schema import Parts, Recipe, check, load_recipe, pretrain
+from coevolve.recipe.schema import Parts, Recipe, check, load_recipe, pretrain, to_pretrain
 from coevolve.report.wording import and_list, many
 from coevolve.runs.durable import make_folder, remove, write_text
 from coevolve.runs.environment import environment, processor, starts
@@ -98,11 +98,19 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Sequence[int], jobs: int
         for line in lines:
             say(line)
         unmeasured = _measure_premises(book, claims)
+        if not todo:
+            say(_nothing(len(seeds), book.study.seeds["full"]))
         failed = _make(book, todo, jobs, lock, one_per_seed(done, first=processor()))
     for place, why in failed.items():
         say(f"failed: {place}: {why}")
     if both := unmeasured + [f"{len(failed)} of {len(todo)} runs"] * bool(failed):
         raise ChildProcessError(f"{and_list(both)} failed; the same command tries them again")
+
+
+def _nothing(asked: int, full: int) -> str:
+    """Return what is printed where all runs asked for are kept."""
+    more = f" at {many(asked, 'seed')} (`--tier full` asks for {full})" if asked < full else ""
+    return f"nothing to run{more}; `--again ARM/SEED` makes a kept run anew and compares it"
 
 
 def _tidy(made: Results) -> None:
@@ -121,9 +129,10 @@ def _remove_checkpoints(folder: Path) -> None:
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
     """Make the runs; returns log file or folder -> reason, of those that failed."""
     if not todo:
-        say("nothing to run; `--again ARM/SEED` makes a kept run anew and compares it")
         return {}
     collect = _Collect(book, todo, done)
+    for model in dict.fromkeys(model for job in todo for model in to_pretrain(job.recipe)):
+        say(f"{model} is pre-trained first, for a time that is not known; runs that need it stay at step 0 until then")
     say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
     try:
         return _train(todo, jobs, lock, collect)

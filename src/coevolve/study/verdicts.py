@@ -29,7 +29,7 @@ from coevolve.report.findings.statistics import Estimate, estimate, holm, sign_f
 from coevolve.report.findings.verdicts import holds
 from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
-from coevolve.study.results import Everywhere, Result, Results, other_weights
+from coevolve.study.results import Everywhere, Result, Results, other_libraries, other_weights
 
 _TOO_EARLY = "finished before the day since which runs count"
 MADE_APART = (
@@ -198,7 +198,7 @@ def _numbers(
     nothing = (math.nan, math.nan)
     if len({one.machine for one in (*ours, *theirs)}) > 1:
         return nothing, MADE_APART[0]
-    if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
+    if other_libraries([*ours, *theirs]):
         return nothing, MADE_APART[1]
     if other_weights([*ours, *theirs]):
         return nothing, MADE_APART[2]
