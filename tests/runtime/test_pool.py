@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import resource_tracker, util
+from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,8 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
-from coevolve.runtime.placement import Threads, side_by_side
+from coevolve.runtime.beside import Beside
+from coevolve.runtime.placement import side_by_side
 from coevolve.runtime.pool import Failure, Job, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
@@ -119,7 +122,7 @@ def test_an_error_names_who_had_rows_in_that_process() -> None:
     worker.connection, theirs = multiprocessing.Pipe()
     asked = {"ann": [], **says("bob"), "cid": []}
     job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
-    worker.ask(job, Threads(1, 1))
+    worker.names = job.names
     for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
         theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
         with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:
@@ -216,6 +219,32 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     with pytest.raises(ShortageError, match="for full ended with exit code -9"):
         pair.away.generate(asked)
     assert workers._running == []
+
+
+def test_a_death_before_the_state_is_read_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that is killed while it imports, when memory is scarcest; a large model's state fills a pipe."""
+    pool, move, spawn = pool_of(pair), pool_of(pair)._move_weights, util.spawnv_passfds
+    job = Job(["full"], works, (0.0, b""))
+    pool.close()
+
+    def moved() -> None:
+        move()
+        pool._state += b"x" * (1 << 20)  # behind what is unpickled
+
+    def killed(*given: Any) -> int:
+        pid = spawn(*given)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    monkeypatch.setattr(pool, "_move_weights", moved)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: SpawnContext())  # not the tests' own
+    resource_tracker.ensure_running()
+    monkeypatch.setattr(util, "spawnv_passfds", killed)
+    asked = Beside(lambda: pool([job]))
+    with pytest.raises(ShortageError, match=r"works for full ended with exit code -9 \(killed, perhaps for want of"):
+        asked.found(60, "the pool")
+    monkeypatch.setattr(util, "spawnv_passfds", spawn)
+    assert pool([job]) == ["done"]
 
 
 @pytest.mark.parametrize("job", [0, 1 << 22])  # bytes: in one piece, and more than a pipe holds

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from coevolve.faults import ShortageError, lacking, raised
 from coevolve.late import collector_off
 from coevolve.runtime.placement import Threads
-from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
+from coevolve.runtime.shared_memory import Opened, Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
 LEARNERS_AT_ONCE = 2
@@ -358,15 +358,21 @@ class Worker:
         """Looks without new processor time, and the seconds of it at the last one."""
         self.ended: BaseException | None = None
         """The error for which the pool ended this process, if any."""
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, state), daemon=True)
+        # Few bytes: start() writes them to a pipe whose other end this process holds too, so that if they are more than
+        # the pipe takes and the new process dies, start() waits for ever.
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory), daemon=True)
         self.process.start()
         theirs.close()
+        self._state = _Sending(self.connection, pickle.dumps((memory.places, state)))
 
     def ask(self, job: Job, threads: Threads) -> None:
-        """Send a job, to be run with this number of threads."""
+        """Send a job, to be run with this number of threads. Raises ShortageError if the process died or hangs."""
         self.names, self.looks = job.names, 0
+        self._wait(self._state)
         # Not connection.send, for which PyTorch would move every tensor into a file of its own.
-        sending = _Sending(self.connection, pickle.dumps((job, threads)))
+        self._wait(_Sending(self.connection, pickle.dumps((job, threads))))
+
+    def _wait(self, sending: _Sending) -> None:
         while not sending.over(_LOOK):
             self.look()
         if sending.failed is not None:
@@ -468,11 +474,15 @@ def _keep_memory() -> None:
         mallopt(_MMAP_MAX, 0)
 
 
-def _serve(connection: Connection, tensors: Sequence[Tensor], state: bytes) -> None:
-    """Run the jobs that a worker receives, until the other end of the connection is gone."""
+def _serve(connection: Connection, memory: Opened) -> None:
+    """Run the jobs that a worker receives after its state, until the other end of the connection is gone."""
     _keep_memory()
+    try:
+        places, state = pickle.loads(connection.recv_bytes())
+    except (EOFError, OSError):  # the other end is gone
+        return
     with collector_off():
-        here: WorkerState = Unpickler(state, tensors).load()
+        here: WorkerState = Unpickler(state, memory.tensors(places)).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
             job, threads = pickle.loads(connection.recv_bytes())

@@ -22,17 +22,17 @@ _ALIGNED = 64
 
 
 class SharedMemory:
-    """Tensors in one block of memory that several processes share. Unpickled in another process, it is the list of the
-    tensors in the same memory.
+    """Tensors in one block of memory that several processes share. Unpickled in another process, it is an ``Opened``,
+    which gives the tensors.
 
-    Tensors on the meta device get a place in the memory, but stay on the meta device.
+    Tensors on the meta device get a place in the memory, but stay on the meta device. places: where each of them is.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.tensors, self.places = tensors, list[_Place]()
+        self.tensors, self.places = tensors, list[Place]()
         end = 0
         for tensor in tensors:
-            self.places.append(_Place(end, tensor.dtype, tuple(tensor.shape), isinstance(tensor, nn.Parameter)))
+            self.places.append(Place(end, tensor.dtype, tuple(tensor.shape), isinstance(tensor, nn.Parameter)))
             end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
         self.size = max(end, 1)
         self.file = _file()
@@ -49,11 +49,11 @@ class SharedMemory:
                 tensor.data = view
 
     def __reduce__(self) -> Any:
-        return _opened, (reduction.DupFd(self.file.fileno()), self.size, self.places)
+        return Opened, (reduction.DupFd(self.file.fileno()), self.size)
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A tensor's place in the memory: its first byte, dtype and shape, and whether it is a parameter."""
 
     start: int
@@ -70,7 +70,7 @@ def _file() -> Any:
     return tempfile.TemporaryFile(buffering=0)
 
 
-def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
+def _views(file: int, size: int, places: Sequence[Place]) -> list[Tensor]:
     """Return the tensors, each made from the memory itself: views of one tensor share one version counter in PyTorch,
     which would take a written gradient for a changed weight."""
     memory = mmap.mmap(file, size)
@@ -85,15 +85,22 @@ def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
     return views
 
 
-def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    """Return the tensors of a ``SharedMemory`` in another process."""
-    file = handle.detach()
-    views = _views(file, size, places)
-    os.close(file)
-    return [
-        nn.Parameter(view, requires_grad=False) if place.parameter else view
-        for view, place in zip(views, places, strict=True)
-    ]
+@dataclass(frozen=True)
+class Opened:
+    """A ``SharedMemory`` as another process has it. It is pickled without the places, which may be many."""
+
+    handle: Any
+    size: int
+
+    def tensors(self, places: Sequence[Place]) -> list[Tensor]:
+        """Return the tensors at these places; only once."""
+        file = self.handle.detach()
+        views = _views(file, self.size, places)
+        os.close(file)
+        return [
+            nn.Parameter(view, requires_grad=False) if place.parameter else view
+            for view, place in zip(views, places, strict=True)
+        ]
 
 
 class Pickler(pickle.Pickler):
