@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import site
+import sqlite3
 import subprocess
 import sys
 from functools import partial
@@ -180,6 +181,7 @@ SHORT = {
     RuntimeError(
         "[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
     ): "the disk is full (RuntimeError",
+    sqlite3.OperationalError("database or disk is full"): "the disk is full (OperationalError",
     Exception("IO Error: No space left on device (os error 28)"): "the disk is full (Exception",
 }
 
@@ -204,6 +206,14 @@ def test_a_reward_that_lacks_memory_is_no_fault_of_the_users(mine, capsys):
     code, where = mine("reward", "raise MemoryError")
     assert code == 1
     assert f"error: the reward of Mine, step sample: out of memory (MemoryError ({where})" in capsys.readouterr().err
+
+
+def test_a_sandbox_that_does_not_start_is_no_fault_of_the_users(mine, capsys):
+    code, _ = mine(
+        "reward", "from coevolve.rewards.sandbox.worker import StartError; raise StartError('it does not start')"
+    )
+    assert code == 1
+    assert "error: the reward of Mine, step sample: it does not start" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("told", [blame, faults.during])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -382,6 +383,21 @@ def test_a_tokenizer_that_is_larger_than_the_embedding(llama: Path) -> None:
     tokenizer.save_pretrained(llama)
     with says(rf"ids up to {len(VOCABULARY)} \('more'\), its embedding has {len(VOCABULARY)} rows"):
         policies(llama)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), torch.OutOfMemoryError("CUDA out of memory")]
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_model(
+    error: Exception, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*args: Any, **settings: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lacking)
+    with pytest.raises(type(error)) as told:
+        models.load_causal_lm(str(llama))
+    assert told.value is error
 
 
 def test_packaged_models_load() -> None:

@@ -55,6 +55,7 @@ _WORDS = {
     "alloc_failed": _MEMORY,
     "no space left": _DISK,
     "disk quota": _DISK,
+    "disk is full": _DISK,
     "file write failed": _DISK,
     "failed writing file": _DISK,
     "unexpected pos ": _DISK,
@@ -115,8 +116,9 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def lacking(error: BaseException) -> str | None:
-    """Return what the machine lacked (memory, disk, open files, processes) and what to do; None for other errors."""
-    if isinstance(error, ShortageError):
+    """Return what the machine lacked (memory, disk, open files, processes) and what to do; None for other errors.
+    ``of_the_machine`` marks those of the sandbox, which imports nothing from here."""
+    if isinstance(error, ShortageError) or getattr(error, "of_the_machine", False):
         return str(error)
     found = _shortage(error)
     return f"{found[0]} ({raised(error)[:_LONGEST]}); {found[1]}" if found else None

@@ -417,8 +417,11 @@ def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer
         engine.generate(asked)
     fake.adapters.clear()
     engine.seconds = 20.0
-    with pytest.raises(ValueError, match=r"version 3, .* refused with 404, .*The model `a@\w+-0-3` does not exist"):
+    lost = r"version 3, .* no longer has the adapter .* refused with 404, .*`a@\w+-0-3` does not exist.* with --resume$"
+    with pytest.raises(ShortageError, match=lost):  # as of a server that its supervisor has started again
         engine.generate(asked)
+    engine.publish([policy.published(3)])  # which removes what is not there
+    assert len(engine.generate(asked)["a"]) == 2
     fake.close()
     with pytest.raises(ShortageError, match=r"version 3, .* failed twice: /inference/v1/generate: Connect"):
         engine.generate(asked)
@@ -754,6 +757,37 @@ def test_a_server_that_samples_ahead_is_not_started_again(build_policy: Build, p
     finally:
         engine.close()
     child.log.unlink()
+
+
+DYING = CANNED.replace(
+    "        self.send_response(200)",
+    """        if "/generate" in self.path and GETS.pop("/health", None) is not None:
+            print("ERROR core: torch.OutOfMemoryError: CUDA out of memory", flush=True)
+        self.send_response(200 if "/health" in GETS else 500)""",
+).replace("(GETS | POSTS)[self.path]", '(GETS | POSTS).get(self.path, "")')
+"""A vLLM whose core has died: it goes on for a while, and answers 500."""
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_what_a_dying_server_said_is_told_and_kept(
+    build_policy: Build, program: Callable[[str], None], staleness: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    program(f"#!{sys.executable} -IS\n{DYING}")
+    engine = ServerEngine(seconds=60.0, staleness=staleness)
+    said = r"failed twice: .* 500.*; it is not well and said 'OutOfMemoryError: CUDA out of memory'; all of its "
+    try:
+        engine.publish([build_policy(**LORA).published(0)])
+        first = engine.child
+        with pytest.raises(ShortageError, match=f"{said}output is in (.*)") as told:
+            engine.generate({"a": make_says([[5, 6]], Sampling(5))})
+        last = engine.child
+    finally:
+        engine.close()
+    assert first is not None and last is not None and str(last.log) in str(told.value)
+    for log in {first.log, last.log}:
+        assert "CUDA out of memory" in log.read_text()
+        log.unlink()
+    assert (first is not last and str(first.log) in caplog.text) == (staleness == 0)
 
 
 class Killed:

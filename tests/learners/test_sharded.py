@@ -25,6 +25,7 @@ from coevolve.learners.shard import evenly
 from coevolve.learners.sharded import ShardedLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime import ranks as running
+from coevolve.runtime.pool import JobError
 from coevolve.types import Batch, Metrics, Objective, Outputs, Targets
 
 pytestmark = pytest.mark.slow
@@ -448,6 +449,24 @@ def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) 
         learn(two, batch, 3, loss=second_is_killed)
     assert not any(process.is_alive() for process in processes)
     two.load(tmp_path / "two", state)
+
+
+def test_an_error_of_all_ranks_is_told_although_they_end_of_it(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NCCL ends them, some time after an error of CUDA's."""
+    _, two = twins
+    ranks, asked = two.ranks, list[str]()
+    assert ranks is not None
+
+    def ask(when: str, what: str, *given: Any) -> list[Any]:
+        asked.append(what)
+        if what == "is_intact":
+            raise RanksLostError("rank 1 of 2 of policy 'a' died")
+        raise JobError("RuntimeError: CUDA error")
+
+    monkeypatch.setattr(ranks, "ask", ask)
+    with pytest.raises(JobError, match="CUDA error"):
+        two._ask("of step 3", "update")
+    assert asked == ["update", "is_intact"]
 
 
 def test_a_deadline_names_who_did_not_answer(twins: Twins, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from toy import Lucky, toy, without_times
 from coevolve import PolicySpec, Trainer, chain, cli, cory, exchange, fixed, magrpo, marlhf, ppo, rounds
 from coevolve.commands.train import _run as train_or_go_on
 from coevolve.credit import compared, crossed, own_return, team_return
-from coevolve.faults import RanksLostError
+from coevolve.faults import RanksLostError, ShortageError
 from coevolve.plays import tools
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import checkpoint
@@ -641,6 +641,19 @@ def test_ranks_that_are_lost_again_before_another_checkpoint_end_the_training(tm
     with pytest.raises(RanksLostError, match="gone"):
         train_or_go_on(RunDir(tmp_path), attempt, resume=False)
     assert tried == [False, True]
+
+
+def out_of_memory(*args, **kwargs):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize("where", ["torch.load", "coevolve.learners.local.LocalLearner.load"])
+def test_a_checkpoint_for_which_there_is_no_memory_is_not_called_broken(run, micro_model, monkeypatch, where):
+    """Somebody who is told to delete it loses a sound one."""
+    monkeypatch.setattr(where, out_of_memory)
+    with pytest.raises(ShortageError, match=r"checkpoint-4.*: out of memory \(OutOfMemoryError") as told:
+        checkpoint.load(toy(micro_model, steps=4), run / "checkpoint-4")
+    assert "delete" not in str(told.value)
 
 
 def test_everything_comes_back(micro_model, tmp_path):

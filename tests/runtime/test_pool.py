@@ -123,7 +123,12 @@ def test_an_error_names_who_had_rows_in_that_process() -> None:
     asked = {"ann": [], **says("bob"), "cid": []}
     job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
     worker.names = job.names
-    for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
+    for error, kind in (
+        (IndexError("7"), JobError),
+        (SystemExit(0), JobError),
+        (MemoryError(), ShortageError),
+        (PermissionError(13, "no"), OSError),
+    ):
         theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
         with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:
             worker.answer()

@@ -29,14 +29,23 @@ from coevolve.engines import arrival
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
-from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, kv_cache_flag, serve
+from coevolve.engines.started import (
+    ALIVE,
+    Flags,
+    answers,
+    check_devices,
+    check_started,
+    kv_cache_flag,
+    last_words,
+    serve,
+)
 from coevolve.engines.transfer import ROUTES as TRANSFER
 from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
 from coevolve.faults import RanksLostError, ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import MAX_CONNECTIONS, FailedError, client_of, cut, requests, run, sent
+from coevolve.runtime.requests import MAX_CONNECTIONS, FailedError, NotFoundError, client_of, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
 
 T = TypeVar("T")
@@ -93,6 +102,7 @@ class ServerEngine(BaseEngine):
         self._base: str | None = None  # the server's name of its base model
         self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
         self._begun = self._revived = self._asleep = False
+        self._keeps_log = False  # of a child that is dying
         self._broken = False  # a transfer failed halfway: vLLM would count what had arrived to the next one
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
@@ -200,7 +210,7 @@ class ServerEngine(BaseEngine):
     def _end(self, keep_log: bool) -> None:
         self._replaced += self._there.values()
         if self.child is not None:
-            self.child.close(keep_log)
+            self.child.close(keep_log or self._keeps_log)
         elif self._begun:
             with suppress(OSError, ValueError):
                 run(self._forget(ALIVE))
@@ -209,17 +219,31 @@ class ServerEngine(BaseEngine):
                 shutil.rmtree(left, ignore_errors=True)
         self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
         self._answers = {}
-        self._asleep = self._broken = False
+        self._asleep = self._broken = self._keeps_log = False
 
     def _kept_up(self, work: Callable[[], T]) -> T:
         """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
         restarted with all weights, at most once a publish and once a rollout."""
         try:
-            return work()
+            with self._explained():
+                return work()
         except OSError as error:
             if not self._revive(error):
                 raise
-        return work()
+        with self._explained():
+            return work()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add to an error what the server said, if this engine started it and it is not healthy, and keep its log: it
+        may answer for some time while it dies."""
+        try:
+            yield
+        except OSError as error:
+            if self.child is None or isinstance(error, RanksLostError) or answers(self.child, str(self.url)):
+                raise
+            self._keeps_log = True
+            raise ShortageError(f"{error}; {last_words(self.child)}") from error
 
     def _revive(self, error: OSError) -> bool:
         """Restart the server if this engine started it and it died, is not healthy (``answers``) or has half of the
@@ -396,7 +420,8 @@ class ServerEngine(BaseEngine):
         while self._replaced:
             adapter, folder = self._replaced[0]
             if adapter is not None:
-                await self._posted({self.routes.unload: {"lora_name": adapter}}, f"adapter {adapter}", seconds)
+                with suppress(NotFoundError):  # of a server that somebody has started again meanwhile
+                    await self._posted({self.routes.unload: {"lora_name": adapter}}, f"adapter {adapter}", seconds)
             shutil.rmtree(folder, ignore_errors=True)
             del self._replaced[0]
 
@@ -411,7 +436,8 @@ class ServerEngine(BaseEngine):
                 except FailedError as error:
                     raise ShortageError(f"{whose}: {self.about} failed: {error}") from error
                 except ValueError as error:
-                    raise ValueError(f"{whose}: {self.about}: {error}") from error
+                    kind = NotFoundError if isinstance(error, NotFoundError) else ValueError
+                    raise kind(f"{whose}: {self.about}: {error}") from error
 
     def _folder(self) -> Path:
         """Return the folder in which weights are written."""
@@ -455,6 +481,13 @@ class ServerEngine(BaseEngine):
             if again:
                 return await self._one(client, speaker, say, again=False)
             raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
+        except NotFoundError as error:
+            if adapter is None:
+                raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
+            raise ShortageError(
+                f"{self._whose(name, say)}: {self.about} no longer has the adapter that it took ({error}); if it was "
+                "started again meanwhile, continue with --resume"
+            ) from error
         except ValueError as error:
             raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
 
@@ -546,7 +579,8 @@ class _Flight:
         if number not in self.asked:
             return  # from a server that died; the request was sent again
         try:
-            sample = done.result()
+            with self.engine._explained():
+                sample = done.result()
         except OSError as error:
             if not self.engine._revive(error):
                 raise

@@ -38,6 +38,8 @@ _UNPICKLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _HERE = "127.0.0.1"
 _ERROR = re.compile(r"(\b\w*(Error|Exception|error): |\d+ validation errors? for )")
+_SHOWN = 300
+"""Characters of what a server printed that an error shows."""
 _CACHE, _CACHE_PART = 4 << 30, 0.25
 """The most bytes of the KV cache of a server on CPUs, and the most of what is free there."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -97,8 +99,15 @@ def _wait(child: Child, url: str, whose: str, seconds: float) -> None:
             how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
             lines = child.lines()
             said = _reason(lines) if child.ended is not None else "".join(lines[-1:])
-            raise ShortageError(f"{whose}, {how}; it said {said[:300]!r}, and all of it is in {child.log}")
+            raise ShortageError(f"{whose}, {how}; it said {said[:_SHOWN]!r}, and all of it is in {child.log}")
         time.sleep(0.1)
+
+
+def last_words(child: Child) -> str:
+    """Return how a server that this process started ended, if it did, what it printed as the reason, and where."""
+    how = "is not well" if child.ended is None else f"ended with exit code {child.ended}"
+    said = _reason(child.lines())[:_SHOWN]
+    return f"it {how} and said {f'{said!r}' if said else 'nothing'}; all of its output is in {child.log}"
 
 
 def _reached_at(host: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from coevolve.faults import RanksLostError
 from coevolve.interfaces import Published, Send
 from coevolve.learners import shard
 from coevolve.learners.gate import check_lengths
@@ -63,8 +65,9 @@ class ShardedLearner:
         try:
             return self.ranks.ask(when, what, *given)
         except Exception:
-            if not self.ranks.ended and not all(self.ranks.ask(when, "is_intact")):
-                self.ranks.close()
+            with suppress(RanksLostError):  # NCCL ends ranks some time after they have failed
+                if not self.ranks.ended and not all(self.ranks.ask(when, "is_intact")):
+                    self.ranks.close()
             raise
         finally:
             if self.ranks.ended:

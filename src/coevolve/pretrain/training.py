@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from coevolve.console import say
-from coevolve.faults import ShortageError, lacking, one_line
+from coevolve.faults import ShortageError, during, lacking, one_line
 from coevolve.pretrain.recipe import CHECKPOINT, Recipe
 from coevolve.runs import durable
 from coevolve.runs.folder import lines_before
@@ -117,9 +117,10 @@ def _restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -
     if not path.is_file():
         return 0, []
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        with during(str(path)):
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise ValueError(f"{path}: not a checkpoint of this recipe ({error}); delete the run to start over") from error
     return int(state["step"]), [float(loss) for loss in state.get("losses", ())]

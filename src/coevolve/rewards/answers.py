@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from coevolve.faults import lacking
+
 _SELECT = "SELECT key, text, asked, answered FROM answers"
 _INSERT = "INSERT OR REPLACE INTO answers (key, text, asked, answered) VALUES (?, ?, ?, ?)"
 
@@ -61,6 +63,8 @@ class Answers:
             base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text, asked, answered)")
             base.execute(f"{_SELECT} LIMIT 1")  # fails if the file holds a table of another program
         except sqlite3.Error as error:
+            if lacking(error):
+                raise
             raise ValueError(f"task.reward, judge: cache {self._file}: {error}; name another file") from error
         return closing(base)
 

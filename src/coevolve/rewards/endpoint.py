@@ -33,4 +33,8 @@ def client(kind: Literal["OpenAI", "AsyncOpenAI"], where: str, api_key_env: str,
 def why(error: Exception, api_key_env: str) -> str:
     """Describe in one line why a request failed, and note if the API key is not set."""
     key = "" if os.environ.get(api_key_env) else f" ({api_key_env} is not set)"
-    return f"{type(error).__name__}: {one_line(error)[:_REASON]}{key}"
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    cause = "" if one_line(first) in one_line(error) else f" ({one_line(first)[:_REASON]})"  # "Connection error." alone
+    return f"{type(error).__name__}: {one_line(error)[:_REASON]}{cause}{key}"

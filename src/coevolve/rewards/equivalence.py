@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
+from coevolve.faults import ShortageError
+
+_ENDS = 5.0
+"""Seconds for a guest that has closed its output to end."""
 _GUEST = Path(__file__).with_name("equivalence_guest.py")
 
 
@@ -57,8 +63,13 @@ def _started() -> subprocess.Popen[str]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     if _line(guest) != "ready":
+        with suppress(subprocess.TimeoutExpired):
+            guest.wait(_ENDS)
+        killed = guest.returncode == -signal.SIGKILL
         guest.kill()
         guest.communicate()
+        if killed:
+            raise ShortageError("math-verify's process was killed as it started, perhaps for want of memory")
         raise ValueError("math-verify does not start; pip install --force-reinstall 'coevolve[math]'")
     return guest
 

@@ -31,7 +31,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import RanksLostError, ShortageError, lacking, one_line
+from coevolve.faults import RanksLostError, ShortageError, during, lacking, one_line
 from coevolve.names import inside
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
@@ -130,7 +130,8 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         if missing:
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
         for name, policy in trainer.policies.items():
-            policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+            with during(f"{folder}: policy {name!r}"):
+                policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
         trainer.state = plain_state(state["state"])
         trainer.versions = {name: int(state["versions"][name]) for name in trainer.policies}
         _set_generators(_read(folder / _GENERATORS))
@@ -190,7 +191,8 @@ def _fingerprint(file: Path) -> list[int]:
 
 def _read(file: Path) -> Any:
     try:
-        return torch.load(file, weights_only=True, map_location="cpu")
+        with during(str(file)):
+            return torch.load(file, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:  # torch's own message advises to load without this check
         why = "holds other things than numbers, which could run code, or is damaged; nothing of it was used"
         raise ValueError(f"{file} {why}; delete the checkpoint to resume from the one before") from error

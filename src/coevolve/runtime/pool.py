@@ -141,8 +141,8 @@ class Pool:
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         """Run every job in one process and return their results. An error or interrupt ends the processes.
 
-        Raises, naming the policies, JobError or ValueError if a job failed (ShortageError if the machine lacked
-        something), and ShortageError if its process died.
+        Raises, naming the policies, JobError, ValueError or OSError if a job failed (ShortageError if the machine
+        lacked something), and ShortageError if its process died.
         """
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
@@ -329,6 +329,8 @@ class Failure:
             return cls(ShortageError, line, trace)
         if isinstance(error, ValueError):  # its message is meant for users
             return cls(ValueError, str(error), trace)
+        if isinstance(error, OSError):  # of the machine, as a folder that cannot be written
+            return cls(OSError, raised(error), trace)
         return cls(JobError, raised(error), trace)
 
     def told(self, where: str) -> Exception:

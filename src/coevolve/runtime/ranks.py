@@ -31,6 +31,8 @@ from coevolve.recipe.components import USER, from_file
 from coevolve.runtime.beside import Beside
 from coevolve.runtime.pool import Failure, JobError, quiet_start
 
+_SAID = 200
+"""Characters of what another rank said that are told beside a death."""
 _GRACE = 5.0
 """Seconds for the other ranks to answer once one has failed: those that do not are waiting for the failed one."""
 
@@ -113,8 +115,11 @@ class Ranks:
             try:
                 self._collect(where, end, found, failed)
             except ShortageError as lost:
-                if not failed or _is_why(lost, next(iter(failed.values()))):
+                if not failed:
                     raise
+                [rank, first], *_ = failed.items()
+                if _is_why(lost, first):
+                    raise type(lost)(f"{lost}; rank {rank} had said: {first.said[:_SAID]}") from lost
             alike = len(failed) == self.count and len({failure.said for failure in failed.values()}) == 1
             if failed and not alike:
                 [rank, first], *_ = failed.items()
@@ -241,8 +246,8 @@ class SpawnedRanks(Connected):
 
 def _is_why(lost: ShortageError, first: Failure) -> bool:
     """Return whether a rank died, so that another one, which lost its connection to it, failed with an error of a
-    library. A rank that did not answer waits for one that failed."""
-    return isinstance(lost.__cause__, EOFError) and first.kind is JobError
+    library or the system. A rank that did not answer waits for one that failed."""
+    return isinstance(lost.__cause__, EOFError) and first.kind in (JobError, OSError)
 
 
 def _sent(connection: Connection, asked: bytes) -> None:

@@ -25,6 +25,10 @@ class FailedError(Exception):
     """A request that may succeed when repeated: no answer, an incomplete one, or an error of the server (5xx)."""
 
 
+class NotFoundError(ValueError):
+    """A request that the server answered with 404: it has no such route, or not the thing that the request names."""
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine and return its result, also where an event loop runs already, as in a notebook."""
     try:
@@ -56,7 +60,8 @@ async def requests(url: str, seconds: float, late: Callable[[], str]) -> AsyncIt
 async def sent(client: httpx2.AsyncClient, route: str, body: Any = None) -> httpx2.Response:
     """Send a GET, or with a body a POST of it as JSON, and return the answer.
 
-    Raises FailedError without an answer or for a status from 500, ValueError for a status from 400 to 499.
+    Raises FailedError without an answer or for a status from 500, ValueError for a status from 400 to 499, of these
+    NotFoundError for 404.
     """
     try:
         answer = await (client.get(route) if body is None else client.post(route, json=body))
@@ -84,7 +89,8 @@ def _accepted(route: str, answer: httpx2.Response) -> httpx2.Response:
     if answer.status_code >= 500:
         raise FailedError(f"{route} answers {answer.status_code}, {cut(answer)!r}")
     if answer.status_code >= 400:
-        raise ValueError(f"{route} is refused with {answer.status_code}, {cut(answer)!r}")
+        kind = NotFoundError if answer.status_code == 404 else ValueError
+        raise kind(f"{route} is refused with {answer.status_code}, {cut(answer)!r}")
     return answer
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
-from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
+from coevolve.rewards.sandbox.worker import LACKS, Limits, MachineFullError, Worker
 
 CACHED = 8192
 """Most programs whose verdicts a sandbox caches."""
@@ -170,6 +170,8 @@ def _try(isolation: Isolation) -> str:
     except MachineFullError:  # not caused by the isolation level
         raise
     except OSError as error:
+        if error.errno in LACKS:
+            raise
         return str(error)
     finally:
         worker.close()

@@ -43,6 +43,10 @@ _BOOT = (
 _slots = itertools.count()
 
 
+LACKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""The errors of a full disk, and of too many open files."""
+
+
 class MachineFullError(OSError):
     """The machine has no process or thread left, which is not the fault of any program."""
 
@@ -52,6 +56,12 @@ class MachineFullError(OSError):
             "the sandbox: this machine has no process or thread left; stop other programs, or "
             "raise its limits (ulimit -u, the container's pids), or ask for fewer sandbox workers",
         )
+
+
+class StartError(OSError):
+    """The sandbox's servers do not start, where they have started before: the machine's fault."""
+
+    of_the_machine = True
 
 
 @dataclass(frozen=True)
@@ -156,7 +166,8 @@ class Worker:
             self._temp = ""
 
     def _start(self) -> None:
-        """Start both servers. Raises OSError with the reason if all attempts fail, wire.Full if no process is left."""
+        """Start both servers. Raises StartError with the reason if all attempts fail, wire.Full if no process is left,
+        and the OSError of a full disk or of too many open files."""
         problem = ""
         for attempt in range(STARTS):
             time.sleep(attempt * PAUSE_SECONDS)
@@ -166,13 +177,15 @@ class Worker:
                 self.close()
                 if error.errno in (errno.EAGAIN, errno.ENOMEM):
                     raise wire.Full from error
+                if error.errno in LACKS:
+                    raise
                 problem = str(error)
             if not problem:
                 return
             self.close()
         if _FULL in problem:
             raise wire.Full
-        raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
+        raise StartError(f"the sandbox does not start ({self.isolation.level}): {problem}")
 
     def _started(self) -> str:
         """Try to start both servers and return what went wrong; "" if nothing did."""
