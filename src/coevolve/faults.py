@@ -71,9 +71,13 @@ class ShortageError(OSError):
     """A shortage of the machine: memory, disk, files, processes. The message is one line: where, and what to do."""
 
 
-class RanksLostError(ShortageError):
+class RanksError(ShortageError):
     """Ranks that train one policy together died, or did not answer in time; what they learnt since the last checkpoint
     is lost."""
+
+
+class RanksLostError(RanksError):
+    """Such ranks can be started again from here: the training goes on from the last checkpoint."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -58,6 +58,7 @@ class FakeServer:
         self.engine.publish([self.start.published(0)])
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *given: None  # type: ignore[method-assign]  # of who went away: no traceback
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 

@@ -131,3 +131,4 @@ def test_the_problem_shown_first_is_of_what_there_is_now(visit, tmp_path):
         played(1, [2.0, 0.0, 3.0])
         (run / "metrics.jsonl").open("a").write('{"step": 1, "turns": 1, "reward": 1.0}\n')
         until(tab, "() => document.querySelector('#front-problem').value === '0'")  # whose change is the median
+        tab.close()  # before the server, which it would ask again

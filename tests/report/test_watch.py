@@ -67,6 +67,7 @@ def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp
         assert tab.get_attribute(".problem", "open") is None
         assert tab.inner_text("output") == "step 1, 2 of 4"
         assert "4 steps, live" in tab.inner_text("#status")
+        tab.close()  # before the server, which it would ask again
 
 
 def asked(address):

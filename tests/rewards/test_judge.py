@@ -36,6 +36,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.fails = False
+        self.answered = threading.Event()
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -60,7 +61,8 @@ class Endpoint:
                     }
                 ).encode()
                 if word == "fails":
-                    time.sleep(0.2)  # behind the others
+                    assert endpoint.answered.wait(20)
+                    time.sleep(0.2)  # behind the others, also as they arrive
                 busy = word == "busy" and len(endpoint.asked) == 1
                 self.send_response(500 if busy else 400 if endpoint.fails or word == "fails" else 200)
                 self.send_header("Content-Type", "application/json")
@@ -68,6 +70,8 @@ class Endpoint:
                 self.send_header("Content-Length", str(len(sent)))
                 self.end_headers()
                 self.wfile.write(sent)
+                self.wfile.flush()
+                endpoint.answered.set()
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -87,6 +91,7 @@ def server() -> Iterator[Endpoint]:
 @pytest.fixture
 def endpoint(server: Endpoint) -> Endpoint:
     server.asked, server.fails = [], False
+    server.answered.clear()
     return server
 
 

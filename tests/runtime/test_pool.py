@@ -352,21 +352,25 @@ def test_no_more_processes_start_than_have_work() -> None:
     pool.close()
 
 
-def test_who_waits_while_processes_are_lost_is_told_so() -> None:
+def test_who_waits_while_processes_are_lost_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others still have gradients in the memory of those that were lost, so no new ones begin beside them."""
     pool, waiting = Pool(2), threading.Event()
+    seat = pool._seats.get
+
+    def soon() -> int:
+        waiting.set()
+        return seat()
 
     def wait_for_a_seat() -> None:
-        waiting.set()
         with pool.shared() as share:
             share([echo(1)])
 
     with ThreadPoolExecutor(1) as threads:
         with pool.shared() as first, pool.shared():
             first([echo(1)])
+            monkeypatch.setattr(pool._seats, "get", soon)
             buffers, third = pool.buffers, threads.submit(wait_for_a_seat)
             assert waiting.wait(20)
-            time.sleep(0.2)  # it waits for a seat by now
             pool._lost(pool._running, ShortageError("it died"))
         with pytest.raises(ShortageError, match="it died"):
             third.result(20)

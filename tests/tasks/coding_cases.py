@@ -41,18 +41,18 @@ def serve(monkeypatch: pytest.MonkeyPatch, *rows: Mapping[str, Any]) -> list[tup
     return asked
 
 
-def squares(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> HumanEval:
-    """The task ``humaneval`` with one problem, the same in both splits."""
+def squares(monkeypatch: pytest.MonkeyPatch, *, seconds: float = 10.0, **settings: Any) -> HumanEval:
+    """The task ``humaneval`` with one problem, the same in both splits. seconds: the limit of each of its tests."""
     serve(monkeypatch, SQUARES)
     task = HumanEval(train=(0, 1), test=(0, 1), **settings)
-    task.box = _box()
+    task.box = box_of(seconds)
     return task
 
 
 @cache
-def _box() -> Sandbox:
-    """One for all tests: starting its processes takes longer than most of them."""
-    return Sandbox(timeout=1.0)
+def box_of(seconds: float) -> Sandbox:
+    """One for all tests with this limit: starting its processes takes longer than most of them."""
+    return Sandbox(timeout=seconds)
 
 
 def turn(role: str, text: str, problem: Problem | None = None) -> Turn:

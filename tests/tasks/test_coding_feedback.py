@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from coding_cases import ALONE, AUX, MAIN, WRONG, said, squares
+from coding_cases import ALONE, AUX, MAIN, WRONG, box_of, said, squares
 
 from coevolve.tasks.coding_feedback import MODES, Notes, cut, syntax_error
 from coevolve.tasks.humaneval import HumanEval
@@ -54,7 +54,8 @@ def test_an_exception_is_quoted(task: HumanEval) -> None:
     )
 
 
-def test_out_of_time(task: HumanEval) -> None:
+def test_out_of_time(task: HumanEval, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "box", box_of(1.0))
     [note] = notes(task, coder="def squares(n):\n    while n:\n        pass\n    return []")
     assert note.startswith("1 of 4 tests pass. assert squares(1) == [0] fails: out of time.")
 

@@ -168,11 +168,11 @@ def test_a_server_error_is_tried_again(endpoint: Endpoint, at: Callable[..., Exp
 
 
 def test_a_slow_endpoint_is_not_waited_for(endpoint: Endpoint, at: Callable[..., Expert]) -> None:
-    endpoint.answers.append(2.0)
+    endpoint.answers.append(20.0)
     start = time.monotonic()
     with pytest.warns(UserWarning, match="APITimeoutError: Request timed out"):
         assert ask(at(timeout=0.2)) == {}
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 10
 
 
 def test_an_endpoint_that_is_down_is_left_alone_for_a_minute(

@@ -29,7 +29,7 @@ BROKEN = ("def squares(n):\n    raise ValueError('\\ud800')",) * 6
 def test_training_goes_on(
     programs: tuple[str, ...], stopped: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    task = squares(monkeypatch, feedback="report")
+    task = squares(monkeypatch, seconds=1.0, feedback="report")
     honest = task.grades
 
     def grades(cases):

@@ -41,7 +41,7 @@ from coevolve.engines.started import (
 )
 from coevolve.engines.transfer import ROUTES as TRANSFER
 from coevolve.engines.transfer import Nccl, Transfer, Way, check_transfer
-from coevolve.faults import RanksLostError, ShortageError
+from coevolve.faults import RanksError, ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
@@ -240,7 +240,7 @@ class ServerEngine(BaseEngine):
         try:
             yield
         except OSError as error:
-            if self.child is None or isinstance(error, RanksLostError) or answers(self.child, str(self.url)):
+            if self.child is None or isinstance(error, RanksError) or answers(self.child, str(self.url)):
                 raise
             self._keeps_log = True
             raise ShortageError(f"{error}; {last_words(self.child)}") from error
@@ -249,7 +249,7 @@ class ServerEngine(BaseEngine):
         """Restart the server if this engine started it and it died, is not healthy (``answers``) or has half of the
         weights, at most once a publish or rollout. Return False if it was not restarted; with staleness it never is, as
         the weights may be changing meanwhile."""
-        if self.child is None or self.staleness or self._revived or isinstance(error, RanksLostError):
+        if self.child is None or self.staleness or self._revived or isinstance(error, RanksError):
             return False
         if answers(self.child, str(self.url)) and not self._broken:
             return False

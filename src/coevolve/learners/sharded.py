@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from coevolve.faults import RanksLostError
+from coevolve.faults import RanksError
 from coevolve.interfaces import Published, Send
 from coevolve.learners import shard
 from coevolve.learners.gate import check_lengths
@@ -65,7 +65,7 @@ class ShardedLearner:
         try:
             return self.ranks.ask(when, what, *given)
         except Exception:
-            with suppress(RanksLostError):  # NCCL ends ranks some time after they have failed
+            with suppress(RanksError):  # NCCL ends ranks some time after they have failed
                 if not self.ranks.ended and not all(self.ranks.ask(when, "is_intact")):
                     self.ranks.close()
             raise

@@ -31,7 +31,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import RanksLostError, ShortageError, during, lacking, one_line
+from coevolve.faults import RanksError, ShortageError, during, lacking, one_line
 from coevolve.names import inside
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
@@ -58,7 +58,7 @@ _GENERATORS = "generators.pt"
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
     """Write checkpoint-<step> and delete all but the newest ``keep_last``.
 
-    Raises ShortageError (a full disk), with the run intact; RanksLostError if a policy's ranks are lost meanwhile."""
+    Raises ShortageError (a full disk), with the run intact; RanksError if a policy's ranks are lost meanwhile."""
     target = run.checkpoint(step)
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
@@ -69,8 +69,8 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
     except Exception as error:
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
-        if isinstance(error, RanksLostError):
-            raise  # not for lack of disk space; the training goes on from the checkpoint before
+        if isinstance(error, RanksError):
+            raise  # not for lack of disk space; if they can be started again, from the checkpoint before
         # torch, tokenizers and safetensors report a full disk as errors of their own.
         why = lacking(error)
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and not why:

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
-from coevolve.faults import ShortageError
+from coevolve.faults import RanksError, ShortageError
 from coevolve.runtime.beside import Beside
 from coevolve.runtime.ranks import Connected, Rank, answer_all
 
@@ -65,8 +65,8 @@ class TorchrunRanks(Connected):
         return "torchrun tells which failed first, and how"
 
     def _lost(self, ranks: Sequence[int], why: str) -> ShortageError:
-        """Return a ShortageError, not a RanksLostError: only torchrun can start the ranks again."""
-        return ShortageError(f"{super()._lost(ranks, why)}; start torchrun again")
+        """Return a RanksError that is no RanksLostError: only torchrun can start the ranks again."""
+        return RanksError(f"{super()._lost(ranks, why)}; start torchrun again")
 
     def end(self) -> None:
         """Close the connections; torchrun ends the processes that hang."""
