@@ -20,6 +20,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
+from coevolve.faults import ShortageError
 from coevolve.models.names import resolve
 from coevolve.pretrain import training
 from coevolve.pretrain.corpus import documents
@@ -250,6 +251,20 @@ def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"half of a check")
     with pytest.raises(ValueError, match=r"checkpoint\.pt: not a checkpoint of this recipe"):
         pretrain(recipe, [f"output_dir={tmp_path / 'run'}"], resume=True)
+
+
+def test_a_checkpoint_for_which_there_is_no_memory_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*given: Any, **named: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    (tmp_path / "checkpoint.pt").write_bytes(b"")
+    monkeypatch.setattr(torch, "load", lacking)
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(ShortageError, match=r"checkpoint\.pt: out of memory \(") as told:
+        training._restore(tmp_path, model, torch.optim.SGD(model.parameters()))
+    assert "delete" not in str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.faults import ShortageError
 from coevolve.rewards import equivalence
 from coevolve.rewards.equivalence import MathVerify
 
@@ -86,6 +87,15 @@ def test_a_guest_that_does_not_start(judge: MathVerify, tmp_path: Path, monkeypa
     (tmp_path / "broken.py").write_text("import no_such_module\n")
     monkeypatch.setattr(equivalence, "_GUEST", tmp_path / "broken.py")
     with pytest.raises(ValueError, match="math-verify does not start"):
+        MathVerify()("12", Fraction(12))
+
+
+def test_a_guest_that_is_killed_as_it_starts_is_no_broken_package(
+    judge: MathVerify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(equivalence, "_GUEST", tmp_path / "killed.py")
+    with pytest.raises(ShortageError, match="was killed as it started, perhaps for want of memory"):
         MathVerify()("12", Fraction(12))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from coevolve.faults import ShortageError
+from coevolve.faults import ShortageError, blame
 from coevolve.recipe.trust import code_in
 from coevolve.rewards.answers import Answer
 from coevolve.rewards.judge import Judge
@@ -275,6 +275,18 @@ def test_a_number_alone_is_whole_however_short_the_limit(endpoint: Endpoint) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert judge(endpoint, max_tokens=1)([case(a="digit")]) == [[7.0]]
+
+
+def test_a_full_disk_is_no_fault_of_the_caches_name(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any, **named: Any) -> Any:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    paid = judge(endpoint, cache=str(tmp_path / "kept.sqlite"))
+    monkeypatch.setattr(sqlite3, "connect", full)
+    with pytest.raises(ShortageError, match=r"^the reward: the disk is full \("), blame("the reward"):
+        paid([case(a="yes")])
 
 
 def test_a_table_of_another_kind_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:

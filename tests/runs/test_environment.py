@@ -98,6 +98,9 @@ def test_a_mac_tells_its_processor_itself(tmp_path, monkeypatch):
     told.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
     assert environment.processor() != "Apple M2 Pro"
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     assert environment.processor() == "Apple M2 Pro"
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert environment.processor() != "Apple M2 Pro"

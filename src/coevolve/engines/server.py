@@ -256,7 +256,8 @@ class ServerEngine(BaseEngine):
         logging.getLogger(__name__).warning("%s; the server is started again", error)
         self._revived = True
         self._end(keep_log=True)  # which may say why, also of one that is still dying
-        self._publish(list(self.published.values()))
+        with self._explained():
+            self._publish(list(self.published.values()))
         return True
 
     def _publish(self, news: Sequence[Published]) -> None:
@@ -481,14 +482,12 @@ class ServerEngine(BaseEngine):
             if again:
                 return await self._one(client, speaker, say, again=False)
             raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
-        except NotFoundError as error:
-            if adapter is None:
-                raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
-            raise ShortageError(
-                f"{self._whose(name, say)}: {self.about} no longer has the adapter that it took ({error}); if it was "
-                "started again meanwhile, continue with --resume"
-            ) from error
         except ValueError as error:
+            if isinstance(error, NotFoundError) and adapter is not None:
+                raise ShortageError(
+                    f"{self._whose(name, say)}: {self.about} no longer has the adapter that it took ({error}); if it "
+                    "was started again meanwhile, continue with --resume"
+                ) from error
             raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
 
     @property

@@ -30,7 +30,7 @@ from transformers import (
 from transformers.utils import GENERATION_CONFIG_NAME as _GENERATION
 from transformers.utils import logging
 
-from coevolve.faults import lacking, one_line
+from coevolve.faults import ShortageError, lacking, one_line
 from coevolve.files import read_json, shown
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
@@ -192,8 +192,8 @@ def _load(auto: Any, name: str, **options: Any) -> Any:
         with without_bars() if here else nullcontext():  # a download may take minutes
             found = auto.from_pretrained(place, trust_remote_code=False, **options, **more)
     except Exception as error:  # a library may raise anything for broken files
-        if lacking(error):
-            raise
+        if line := lacking(error):
+            raise ShortageError(f"model {name!r}: {line}") from error
         raise _unusable(name, error) from error
     if not here and auto in _WEIGHTS:
         _check_folder(name, where)

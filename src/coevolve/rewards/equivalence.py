@@ -28,7 +28,7 @@ class MathVerify:
     """A function (answer, right number) -> whether math-verify finds them equal. May be called from any thread.
 
     An answer that takes more than 3 seconds of processor time or 2 GiB counts as wrong. Raises ValueError if the
-    package is missing or does not start.
+    package is missing or does not start, ShortageError if its process is killed as it starts.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,9 @@ def _started() -> subprocess.Popen[str]:
         guest.kill()
         guest.communicate()
         if killed:
-            raise ShortageError("math-verify's process was killed as it started, perhaps for want of memory")
+            raise ShortageError(
+                "math-verify's process was killed as it started, perhaps for want of memory; end what else needs it"
+            )
         raise ValueError("math-verify does not start; pip install --force-reinstall 'coevolve[math]'")
     return guest
 

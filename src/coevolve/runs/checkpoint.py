@@ -130,8 +130,9 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         if missing:
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
         for name, policy in trainer.policies.items():
+            kept = _read(folder / "training" / f"{name}.pt")
             with during(f"{folder}: policy {name!r}"):
-                policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+                policy.load(folder / "agents" / name, kept)
         trainer.state = plain_state(state["state"])
         trainer.versions = {name: int(state["versions"][name]) for name in trainer.policies}
         _set_generators(_read(folder / _GENERATORS))

@@ -107,7 +107,7 @@ def processor() -> str:
 
 def _of_mac() -> str:
     """Return the processor's name on macOS, where Python calls all of Apple's own ``arm``; elsewhere nothing."""
-    if platform.system() != "Darwin":
+    if platform.system() != "Darwin" or not shutil.which("sysctl"):
         return ""
     asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

@@ -278,7 +278,8 @@ class Pool:
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
-        self._memory, self._state = SharedMemory(list(pickler.tensors.values())), file.getvalue()
+        self._memory = SharedMemory(list(pickler.tensors.values()))
+        self._state = pickle.dumps((self._memory.places, file.getvalue()))  # one for all processes, as it may be large
         views = self._memory.views
         self.buffers = needed.where(lambda buffer: views[pickler.numbers[id(buffer)]])
 
@@ -365,7 +366,7 @@ class Worker:
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory), daemon=True)
         self.process.start()
         theirs.close()
-        self._state = _Sending(self.connection, pickle.dumps((memory.places, state)))
+        self._state = _Sending(self.connection, state)
 
     def ask(self, job: Job, threads: Threads) -> None:
         """Send a job, to be run with this number of threads. Raises ShortageError if the process died or hangs."""

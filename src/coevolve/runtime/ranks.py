@@ -103,9 +103,9 @@ class Ranks:
     def ask(self, when: str, what: str, *given: Any) -> list[Any]:
         """Call the method ``what`` on every rank and return the results. when: the step or version, for errors.
 
-        Raises ValueError for arguments that cannot be sent, before any rank is called. Raises RanksLostError if a rank
-        died or the deadline passed, and the error of the rank that failed first; the ranks are then ended, unless all
-        failed with the same error.
+        Raises ValueError for arguments that cannot be sent, before any rank is called. Raises RanksLostError (under
+        torchrun RanksError) if a rank died or the deadline passed, and the error of the rank that failed first; the
+        ranks are then ended, unless all failed with the same error.
         """
         where, end = f"{what} {when}", time.monotonic() + self.seconds
         asked = packed(given, what, f"policy {self.name!r}, {where}")

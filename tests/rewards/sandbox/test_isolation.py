@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
 
@@ -11,9 +13,10 @@ import pytest
 from coevolve.commands.doctor import machine
 from coevolve.rewards.sandbox import Program, Sandbox
 from coevolve.rewards.sandbox import isolation as module
+from coevolve.rewards.sandbox.box import _try
 from coevolve.rewards.sandbox.isolation import Isolation, choose
 from coevolve.rewards.sandbox.split import split
-from coevolve.rewards.sandbox.worker import Limits, Worker
+from coevolve.rewards.sandbox.worker import Limits, StartError, Worker
 
 FULL = Isolation("bubblewrap", landlock=6, seccomp=True, drops=False)
 BARE = Isolation("plain", landlock=0, seccomp=False, drops=False)
@@ -130,8 +133,21 @@ def test_bubblewrap_wherever_it_is_on_the_path(monkeypatch, tmp_path):
 def test_servers_that_do_not_start(monkeypatch):
     monkeypatch.setattr(module, "interpreter", lambda: "/bin/false")
     worker = Worker(BARE, Limits(timeout=1.0, memory_mb=256))
-    with pytest.raises(OSError, match=r"the sandbox does not start \(plain\)"):
+    with pytest.raises(StartError, match=r"the sandbox does not start \(plain\)"):
         worker.run(Program("def f(): return 1", "assert f() == 1", "f"), split("assert f() == 1"))
+
+
+def test_a_full_disk_is_no_fault_of_the_isolation(monkeypatch):
+    def full(**named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    worker = Worker(BARE, Limits(timeout=1.0, memory_mb=256))
+    with pytest.raises(OSError, match="No space left on device") as told:
+        worker.run(Program("def f(): return 1", "assert f() == 1", "f"), split("assert f() == 1"))
+    assert told.value.errno == errno.ENOSPC
+    with pytest.raises(OSError, match="No space left on device"):  # which a ValueError is not
+        choose("plain", _try.__wrapped__)
 
 
 def test_the_doctor_tells_each_level():
