@@ -100,7 +100,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Sequence[int], jobs: int
         unmeasured = _measure_premises(book, claims)
         if not todo:
             say(_nothing(len(seeds), book.study.seeds["full"]))
-        failed = _make(book, todo, jobs, lock, one_per_seed(done, first=processor()))
+        failed = _make(book, todo, jobs, lock, one_per_seed(done, first=processor())) if todo else {}
     for place, why in failed.items():
         say(f"failed: {place}: {why}")
     if both := unmeasured + [f"{len(failed)} of {len(todo)} runs"] * bool(failed):
@@ -128,8 +128,6 @@ def _remove_checkpoints(folder: Path) -> None:
 
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
     """Make the runs; returns log file or folder -> reason, of those that failed."""
-    if not todo:
-        return {}
     collect = _Collect(book, todo, done)
     for model in dict.fromkeys(model for job in todo for model in to_pretrain(job.recipe)):
         say(f"{model} is pre-trained first, for a time that is not known; runs that need it stay at step 0 until then")
