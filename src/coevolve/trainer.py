@@ -54,6 +54,9 @@ from coevolve.types import (
 
 T = TypeVar("T")
 
+Saved = tuple[list[dict[str, Any]], Path]
+"""Records of held-out problems, and the checkpoint that was written with them."""
+
 _CAST_WINDOW = 64
 """Number of first steps whose casts are part of a run's identity: enough to tell when roles change."""
 
@@ -329,25 +332,38 @@ class Trainer:
             if start == 0:
                 noise.seed_everything(self.seed)
                 tell.evaluated(self._sample(run, 0, samples))
-            for i in range(start, self.steps):
-                if tell.control.should_training_stop:
-                    break
-                tell("on_step_begin")
-                line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
-                run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
-                save = partial(self._save, run, i + 1, samples, identity, keep_last)
-                due = i + 1 == self.steps or (i + 1) % save_every == 0
-                _tell_of(line, told, tell, save if due else None)
-                last = i + 1 == self.steps or tell.control.should_training_stop
-                if due or last or tell.control.should_save:
-                    found, saved = save()
-                    tell.evaluated(found)
-                    tell.saved(saved)
-                    trim()
-                if last:
-                    break
+            save = partial(self._save, run, samples, identity, keep_last)
+            self._train(run, start, told, tell, save, save_every, samples)
             tell("on_train_end")
         return Path(output_dir)
+
+    def _train(
+        self,
+        run: RunDir,
+        start: int,
+        listeners: Sequence[Listener],
+        tell: CallbackHandler,
+        save: Callable[[int], Saved],
+        save_every: int,
+        samples: int,
+    ) -> None:
+        """Run the steps from ``start`` on, writing each one's line and records, and the checkpoints that are due."""
+        for i in range(start, self.steps):
+            if tell.control.should_training_stop:
+                break
+            tell("on_step_begin")
+            line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
+            run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
+            due = i + 1 == self.steps or (i + 1) % save_every == 0
+            _tell_of(line, listeners, tell, partial(save, i + 1) if due else None)
+            last = i + 1 == self.steps or tell.control.should_training_stop
+            if due or last or tell.control.should_save:
+                found, saved = save(i + 1)
+                tell.evaluated(found)
+                tell.saved(saved)
+                trim()
+            if last:
+                break
 
     def _check_fresh(self, restored: bool) -> None:
         """Raise ValueError if a new run would begin with weights that were already updated."""
@@ -365,9 +381,7 @@ class Trainer:
         run.append_samples(step, found)
         return found
 
-    def _save(
-        self, run: RunDir, step: int, samples: int, identity: Mapping[str, Any], keep_last: int
-    ) -> tuple[list[dict[str, Any]], Path]:
+    def _save(self, run: RunDir, samples: int, identity: Mapping[str, Any], keep_last: int, step: int) -> Saved:
         """Sample held-out problems and write a checkpoint, before callbacks hear of either and can fail."""
         found = self._sample(run, step, samples)
         saved = checkpoint.save(self, run, step, identity, keep_last)

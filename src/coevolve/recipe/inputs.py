@@ -298,6 +298,8 @@ def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
         return value.items()
     if isinstance(value, list | tuple):
         return enumerate(value)
+    if isinstance(value, str | int | float | None):  # nearly all values are
+        return ()
     return ((key, getattr(value, key)) for key in _fields(type(value)))
 
 

@@ -74,13 +74,8 @@ def measure_run(
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
-    if recipe.filled_servers:  # a training under way would lose its weights
-        try:
-            lock.check(directory.path)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; an evaluation would put other weights onto its server, which has one set"
-            ) from error
+    if recipe.filled_servers:
+        _check_no_training(directory)
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         checkpoints.verify(folder)
@@ -100,6 +95,16 @@ def measure_run(
     if play is None:
         write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
+
+
+def _check_no_training(directory: RunDir) -> None:
+    """Raise ValueError if a process trains in this run: its server would get the weights of the evaluation."""
+    try:
+        lock.check(directory.path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; an evaluation would put other weights onto its server, which has one set"
+        ) from error
 
 
 def evaluate_recipe(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -315,9 +316,14 @@ class Book:
             raise ValueError(f"{self.file}: arms.{arm}: {error}") from error
         return recipe.model_copy(update={"output_dir": output})
 
+    @cached_property
+    def recipes(self) -> Mapping[str, Recipe]:
+        """The recipe of every arm, with seed 0 and no place for its output. Raises ValueError as ``recipe`` does."""
+        return {arm: self.recipe(arm, 0, Path()) for arm in self.study.arms}
+
     def settings(self, arm: str) -> Settings:
         """Return the settings that an arm's results must have been made with."""
-        return settings(shared_settings(self.recipe(arm, 0, Path())), self.study.arms[arm].evaluated)
+        return settings(shared_settings(self.recipes[arm]), self.study.arms[arm].evaluated)
 
     def arms_of(self, claim: str) -> list[str]:
         """Return the arms that decide a claim, each once, in the order in which they are compared."""

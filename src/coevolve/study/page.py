@@ -108,7 +108,7 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
     missing = [seconds for arm in left or () if (seconds := each[arm]) is not None]
     if missing and len(missing) < len(known) * book.study.seeds["full"]:
         said = f"{in_words(sum(missing))} of {said}"
-    if len(known) < len(arms) or any(to_pretrain(book.recipe(arm, 0, Path())) for arm in set(left or ())):
+    if len(known) < len(arms) or any(to_pretrain(book.recipes[arm]) for arm in set(left or ())):
         return f"at least {said}"
     return said if all(arm in kept for arm in arms) else f"about {said}"
 

@@ -416,13 +416,12 @@ def seconds_of(arm: str, book: Book, kept: Results) -> float | None:
 
 def _similar(arm: str, book: Book, kept: Results) -> list[str]:
     """Return the arms with the same models and the same recipe, else those on the same task, else on any task."""
-    arms, asked = book.study.arms, book.recipe(arm, 0, Path())
-    recipes = {other: book.recipe(other, 0, Path()) for other in kept}
-    models = results.start_models(asked).keys()
-    same = [other for other, recipe in recipes.items() if results.start_models(recipe).keys() == models]
+    arms, recipes = book.study.arms, book.recipes
+    models = results.start_models(recipes[arm]).keys()
+    same = [other for other in kept if results.start_models(recipes[other]).keys() == models]
     return (
         [other for other in same if arms[other].recipe == arms[arm].recipe]
-        or [other for other in same if recipes[other].task["name"] == asked.task["name"]]
+        or [other for other in same if recipes[other].task["name"] == recipes[arm].task["name"]]
         or same
     )
 
