@@ -28,7 +28,7 @@ def book():
 
 def test_all_claims_are_there(book):
     wanted = [f"C{n}" for n in range(1, 15)] + [f"M{n}" for n in range(1, 15)] + [f"X{n}" for n in range(1, 9)]
-    wanted += ["V1", "V2", "V3"] + [f"O{n}" for n in range(1, 18)]
+    wanted += ["V1", "V2", "V3"] + [f"O{n}" for n in range(1, 19)]
     assert list(book.study.claims) == wanted
     assert set(book.study.arms) == {arm for id in wanted for arm in book.arms_of(id)}
 

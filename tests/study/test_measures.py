@@ -6,6 +6,7 @@ from math import nan
 import pytest
 from made_up import result, row
 
+from coevolve.study import measures
 from coevolve.study.measures import (
     Budget,
     _updates,
@@ -222,3 +223,7 @@ def test_start_weights_alone_are_averaged_and_other_seats_are_not_the_team():
     one = result("a", 0, reward=[0], rows=rows)
     assert amount(one, "bare-untrained reward") == 0.5
     assert amount(one, "held-out parts/tests") == 0.5
+
+
+def test_every_measure_has_its_meaning():
+    assert set(measures.MEANINGS) == {*measures._ALONG, *measures._WHOLE, *measures._ROWS, "hypervolume"}

@@ -400,10 +400,38 @@ def test_undecided_claims_are_counted_by_whether_they_have_all_their_seeds(verdi
         pairs, refused = (range(count) for count in (*counts, 0)[:2])
         verdict = {"u": "undecided", "c": "confirmed", "e": "equal", "n": "not run here"}[short[0]]
         whole, last = SimpleNamespace(pairs=range(12), refused=range(0)), SimpleNamespace(pairs=pairs, refused=refused)
-        return SimpleNamespace(verdict=verdict, found=[whole, last], follows=None)
+        return SimpleNamespace(id="K1", verdict=verdict, found=[whole, last], follows=None)
 
     found = [judged(short) for short in verdicts.split()]
     assert page._follows(found, 12).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
+
+
+def test_decided_claims_are_counted_by_source():
+    verdicts = {
+        "C1": "undecided",
+        "C2": "refuted",
+        "M1": "confirmed",
+        "M2": "refuted",
+        "M3": "confirmed",
+        "V1": "undecided",
+    }
+    found = [SimpleNamespace(id=id, verdict=said, found=[], follows=None) for id, said in verdicts.items()]
+    said = " Decided: of C1 to C2 1 refuted; of M1 to M3 2 confirmed and 1 refuted; of V1 to V1 none."
+    assert page._follows(found, 0).sentence.endswith(said)
+
+
+def test_the_page_says_what_its_runs_are_of_and_how_it_measures(book):
+    text = page.files(book, {}, {}, PAGE)[PAGE]
+    assert "| `end` | smoothed" in text and "| `halfway` |" not in text  # nothing is measured so in this book
+    about = type(book)(book.file, book.study.model_copy(update={"about": "Of small models."}))
+    assert "reproduce.md).\n\nOf small models.\n\n## " in page.files(about, {}, {}, PAGE)[PAGE]
+
+
+def test_of_an_open_question_it_is_told_what_both_sides_spent_alike(book):
+    first = book.study.claims["K1"].comparisons[0].model_copy(update={"direction": "open", "matched": "responses"})
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [first], "follows": {}})
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    assert "end reward: a beside b, equal responses:" in page.files(book, everywhere(pairs([0.1] * 3)), {}, PAGE)[PAGE]
 
 
 def test_where_runs_are_of_several_processors_it_is_told_which_were_paired(book):

@@ -216,11 +216,13 @@ class Beyond(_Strict):
 
 
 class Study(_Strict):
-    """The whole file. page: the path of the page; this path and the recipes' are relative to the file. seeds: number of
-    seeds per tier. written: the file's first commit that the history holds, with its time. lost: commits, whole, that
-    results name and the history does not hold, so that it cannot show that the claims came first."""
+    """The whole file. page: the path of the page; this path and the recipes' are relative to the file. about: what a
+    reader of the page has to know of all its runs. seeds: number of seeds per tier. written: the file's first commit
+    that the history holds, with its time. lost: commits, whole, that results name and the history does not hold, so
+    that it cannot show that the claims came first."""
 
     page: str
+    about: str = ""
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
     written: Annotated[str, Field(pattern="^[0-9a-f]{40}, .+$")] = ""
     lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []

@@ -1,22 +1,9 @@
 """The measures of the study: one number per result, taken where its budget ends if two arms are compared at equal cost.
 
 A measure is two words, how to measure and which metric: ``end reward/pioneer``, ``held-out parts/tests``. If its scale
-differs from that of the measure it is compared with, a divisor follows: ``end turn/1/reward / 4``.
-
-    end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end
-                     minus start
-    start NAME       the smoothed metric at the beginning; early NAME: a fifth into the run
-    noise NAME       the standard deviation of a step around its neighbours; in a run of more than ``results.MOST``
-                     steps, of the mean of a few steps around its neighbours
-    halfway NAME     the share of the run after which the metric has gone half of the way from start to peak; NaN for a
-                     run that never rose
-    held-out NAME    the trained team on held-out problems, sampled, the mean over roles; untrained NAME: at the start;
-                     NAME+OTHER: the sum of both
-    bare NAME        each policy alone on the bare prompt, trained, the mean over policies; bare/ann NAME: one of them
-    bare-untrained NAME   as ``bare``, with the start weights
-    bare-highest NAME, bare-lowest NAME   each policy alone, trained: the largest and the smallest value; chance in the
-                     evaluation drives the two apart, too
-    hypervolume      of the frontier of several arms: reward of the first role against KL
+differs from that of the measure it is compared with, a divisor follows: ``end turn/1/reward / 4``. ``MEANINGS`` has
+the first words; of the evaluation ``bare/ann NAME`` is of one policy, ``NAME+OTHER`` the sum of both. ``hypervolume``
+is of several arms and has no metric.
 
 The budget is the smaller of the costs of two arms, or the largest KL that both reached; a run that was beyond the
 budget from its first point is not measured. All measures but ``end``, ``mean`` and ``rise`` exist at the end of a run
@@ -39,7 +26,27 @@ from coevolve.report.findings.curves import column, mean, of_agents, peak, smoot
 from coevolve.report.findings.frontier import BEYOND, hypervolume
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
-from coevolve.study.results import Result
+from coevolve.study.results import MOST, Result
+
+MEANINGS: Mapping[str, str] = {
+    "end": "smoothed, where the budget ends",
+    "mean": "the mean over the run up to there",
+    "rise": "`end` less `start`",
+    "start": "smoothed, at the beginning: the mean of the first tenth of the steps, in which much may be learnt",
+    "early": "smoothed, a fifth into the run",
+    "noise": "the standard deviation of a step around its neighbours (of few steps' means in runs of more than "
+    f"{MOST} steps)",
+    "halfway": "the share of the run after which it has gone half of the way from start to peak",
+    "held-out": "the trained team on held-out problems, sampled, the mean over the roles",
+    "untrained": "the start team on held-out problems, sampled, the mean over the roles",
+    "bare": "each trained policy alone on held-out problems, on the bare prompt, the mean over policies; "
+    "`best@8` is the best of eight answers",
+    "bare-untrained": "each start policy alone, as `bare`",
+    "bare-highest": "each trained policy alone: the largest value (chance in the evaluation raises it)",
+    "bare-lowest": "each trained policy alone: the smallest value (chance in the evaluation lowers it)",
+    "hypervolume": "of several arms: the area under their ends' frontier of the first role's reward against KL",
+}
+"""The first word of a measure -> how the metric after it is taken."""
 
 _SAME = 0.01
 """Relative tolerance: two runs whose costs differ by at most this share of the larger one spent the same."""

@@ -23,6 +23,7 @@ from coevolve.study import layout
 from coevolve.study.claims import ALPHA, Beyond, Book, Comparison
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
+from coevolve.study.measures import MEANINGS
 from coevolve.study.results import Everywhere, Result, Results
 from coevolve.study.run import in_words, seconds_of
 from coevolve.study.svg import svg
@@ -43,6 +44,7 @@ def files(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]
     """Return the files to write, path -> text: the page and, if it is Markdown, its pictures beside it."""
     found = chapters(book, kept, premises, _link_to(book.results, page))
     intro = _INTRO.format(_link_to(book.page.with_name("reproduce.md"), page))
+    intro += f"\n\n{book.study.about}" * bool(book.study.about)
     if page.suffix == ".html":
         return {page: layout.html(TITLE, intro, found)}
     pictures = {id: one.svg for chapter in found for id, one in chapter.pictures.items()}
@@ -72,6 +74,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
         Chapter(_open([one for one in judged if one.verdict == "open"])),
         _pictures(book, kept),
         *([Chapter(_premises(book, premises))] if premises else []),
+        Chapter(_measures(book)),
         Chapter(_how(book, claims), [_detail(book, one, kept, results) for one in judged]),
         *([Chapter(_runs(book, kept))] if kept else []),
     ]
@@ -115,10 +118,23 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
 
 def _follows(judged: Sequence[Judged], full: int) -> Section:
     """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
-    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, full))}."
+    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, full))}.{_by_source(judged)}"
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
     none = "Nothing follows yet: no claim that has a consequence is decided."
     return Section("follows", "What follows", f"{follows or none}\n\n{said}")
+
+
+def _by_source(judged: Sequence[Judged]) -> str:
+    """Return which claims are decided of each source, which is told by the letters that ids begin with."""
+    sources: dict[str, list[Judged]] = {}
+    for one in judged:
+        sources.setdefault(one.id.rstrip("0123456789"), []).append(one)
+    said = []
+    for ours in sources.values() if len(sources) > 1 else ():
+        decided = Counter(one.verdict for one in ours if one.verdict not in ("undecided", "not run here"))
+        counts = and_list([f"{count} {verdict}" for verdict, count in decided.most_common()])
+        said.append(f"of {ours[0].id} to {ours[-1].id} {counts or 'none'}")
+    return f" Decided: {'; '.join(said)}." * bool(said)
 
 
 def _counts(judged: Sequence[Judged], full: int) -> list[str]:
@@ -224,7 +240,9 @@ def _caveat(one: Judged) -> str:
 def _measured(one: Judged) -> str:
     if any(found.pairs for found in one.found):
         premises = [_premise_of(name, found) for name, found in one.premises.items()]
-        return BREAK.join([*(_difference(found) + _none(found) for found in one.found), *premises])
+        return BREAK.join(
+            [*(_difference(each, _matched(each.comparison)) + _none(each) for each in one.found), *premises]
+        )
     refused = sum(len(found.refused) for found in one.found)
     return f"{many(refused, 'pair')} refused" if refused else "not run"
 
@@ -255,10 +273,9 @@ def _ours(one: Judged, book: Book) -> str:
 
 def _compared(found: Found, full: int) -> str:
     """Return a comparison in a line, with what both sides spent alike, how far it is and its verdict."""
-    matched = "" if found.comparison.matched == "nothing" else f", equal {found.comparison.matched}"
     measured = "" if found.estimate is None else f" {within(*found.estimate[1:])},"
     seeds = f"{_progress([found], full)}{_signs(found, full)}"
-    return f"{_claimed(found.comparison)}{matched}:{measured} {seeds}, {found.verdict}"
+    return f"{_claimed(found.comparison)}{_matched(found.comparison)}:{measured} {seeds}, {found.verdict}"
 
 
 def _signs(found: Found, full: int) -> str:
@@ -281,13 +298,27 @@ def _pictures(book: Book, kept: Everywhere) -> Chapter:
     return Chapter(Section("pictures", "Pictures", sentence), inner, pictures)
 
 
+def _measures(book: Book) -> Section:
+    """Return the section on how the comparisons of this study measure."""
+    every = (one for claim in book.study.claims.values() for one in claim.comparisons)
+    used = {re.split("[ /]", measure)[0] for one in every for measure in one.measures}
+    rows = [[f"`{how}`", means] for how, means in MEANINGS.items() if how in used]
+    sentence = (
+        "The first word of a measure says how the metric after it is taken. Smoothed is over a tenth of a run's steps. "
+        "`parts/return` is the share of the most that a team can earn; `parts/ungated_NAME` is a part by itself, also "
+        "where an earlier part failed and nothing is paid for it."
+    )
+    return Section("measures", "Measures", sentence, ("measure", "of a metric"), rows)
+
+
 def _how(book: Book, claims: Sequence[Judged]) -> Section:
     sentence = (
         f"Verdicts need all {book.study.seeds['full']} seeds, p < .05 by exact sign flips and Holm's correction for "
         f"the {book.study.tests} comparisons of the study, and a difference beyond the margin."
-        f"{_all_alike(book, claims)} Differences are first arm less second one. `kl` is the mean over the roles, of "
-        "CORY thus over pioneer and observer. Bootstrap intervals of few seeds are narrow: of 12 normal values they "
-        "hold the true mean in 91 cases of 100, of 5 in 84, of 3 in 75."
+        f"{_all_alike(book, claims)} Differences are first arm less second one. `reward`, `kl` and `objective`, reward "
+        "less the weighted KL, are means over the roles, of CORY thus over pioneer and observer. Bootstrap intervals "
+        "of few seeds are narrow: of 12 normal values they hold the true mean in 91 cases of 100, of 5 in 84, of 3 in "
+        "75."
     )
     if any(arm.evaluation_seed is not None for arm in book.study.arms.values()):
         sentence += (
@@ -372,12 +403,17 @@ def _p(found: Found) -> str:
     return "–" if found.p is None else number(found.p)
 
 
-def _difference(found: Found) -> str:
-    """Return a comparison in a line: its two sides, and the difference if it was measured."""
+def _difference(found: Found, matched: str = "") -> str:
+    """Return a comparison in a line: its two sides, the text ``matched``, and the difference if it was measured."""
+    sides = f"{_claimed(found.comparison)}{matched}"
     if found.estimate is None:
-        return _claimed(found.comparison)
+        return sides
     n, mean, low, high = found.estimate
-    return f"{_claimed(found.comparison)}: {within(mean, low, high)}, {many(n, 'seed')}"
+    return f"{sides}: {within(mean, low, high)}, {many(n, 'seed')}"
+
+
+def _matched(one: Comparison) -> str:
+    return "" if one.matched == "nothing" else f", equal {one.matched}"
 
 
 def _claimed(one: Comparison) -> str:
