@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from transformers.utils import logging
 
 from coevolve.learners.local import LocalLearner
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks.games import GAMES, START, Pays
 
 ROOT = Path(__file__).resolve().parents[1]

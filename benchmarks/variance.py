@@ -26,7 +26,8 @@ from coevolve.collate import collate, rows_of
 from coevolve.learners.local import LocalLearner
 from coevolve.measure import Clock
 from coevolve.plays import resampled, rounds
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.rollout import pay, rollout
 from coevolve.runs.environment import processor
 from coevolve.trainer import Trainer, batch_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 

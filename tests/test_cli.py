@@ -90,7 +90,7 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
 
 
 def test_dry_run_says_what_is_not_installed(monkeypatch, capsys):
-    monkeypatch.setattr("coevolve.recipe.schema.find_spec", lambda name: None)
+    monkeypatch.setattr("coevolve.recipe.build.find_spec", lambda name: None)
     assert cli.main(["train", QUICKSTART, "--dry-run", "policies.bob.weights=lora"]) == 2
     assert "policies.bob.weights: lora needs the package peft; install coevolve[lora]" in capsys.readouterr().err
 

@@ -22,7 +22,8 @@ import docs_code
 import recipe_keys
 from coevolve import Trainer, cli
 from coevolve.models.names import PACKAGED
-from coevolve.recipe.schema import load_recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.read import load_recipe
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -20,7 +20,8 @@ from toy import __file__ as toy_file
 from coevolve import Case, PolicySpec, Problem, Sampling, ScriptedEngine, chain, cli, discussion, marlhf, noise, rounds
 from coevolve.evaluate import Row, best_at, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.runs import evaluated, lock
 from coevolve.runs.evaluated import evaluate_recipe, evaluate_run, measure_run
 from coevolve.types import Batch

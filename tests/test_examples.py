@@ -12,8 +12,9 @@ from lesson_cases import lesson, paid, spoke
 from toy import without_times
 
 from coevolve import Outputs
+from coevolve.recipe.build import build
 from coevolve.recipe.components import from_file
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.runs.evaluated import evaluate_run
 from coevolve.runs.folder import read_lines
 

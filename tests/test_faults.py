@@ -240,7 +240,7 @@ def test_threads_that_would_end_the_process_are_refused(count, mine, capsys):
 
 
 def test_an_unforeseen_error_is_our_fault_and_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("coevolve.recipe.schema.load_recipe", {}.__getitem__)
+    monkeypatch.setattr("coevolve.recipe.read.load_recipe", {}.__getitem__)
     assert cli.main(["train", "recipe.yaml"]) == 1
     err = capsys.readouterr().err
     assert "this is a fault of coevolve; COEVOLVE_DEBUG=1 shows where" in err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.report import plot
 
 RECIPES = sorted(

@@ -19,7 +19,7 @@ from toy import without_times
 from coevolve import cli
 from coevolve.console import console
 from coevolve.recipe.inputs import dump
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.report.runs import find, grouped
 from coevolve.runs import signature
 from coevolve.runs.folder import RunDir, read_lines

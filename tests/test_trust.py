@@ -16,7 +16,7 @@ from toy import Lucky, toy
 from coevolve import Team, Trainer, chain, cli, cory
 from coevolve.names import check_names, check_run_name, inside, run_name
 from coevolve.recipe.packaged import packaged
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.recipe.trust import code_in
 from coevolve.runs import signature
 from coevolve.runs.folder import RunDir

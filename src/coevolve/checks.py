@@ -15,6 +15,7 @@ from pydantic import BeforeValidator
 from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner
+from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
@@ -23,8 +24,6 @@ T = TypeVar("T")
 
 MOST_STEPS = 100_000
 """Number of first steps whose casts are checked before training."""
-GREEDY = "sampling.temperature is 0: training needs samples; greedy is for evaluation"
-ALL_FROZEN = "all policies are frozen, so nobody learns; give one other weights than frozen"
 
 _MOST_TURNS = 1 << 24
 
@@ -190,12 +189,12 @@ def check_returned(learner: Learner, call: str, found: T, kind: type, want: str)
     return found
 
 
-def check_taught(policies: Mapping[PolicyName, Learner], sampling: Sampling) -> None:
+def check_taught(policies: Mapping[PolicyName, Learner | PolicySpec], sampling: Sampling) -> None:
     """Raise ValueError for a team that can be evaluated and not trained: nobody learns, or it samples greedily."""
     if sampling.temperature == 0:
-        raise ValueError(GREEDY)
+        raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
     if not any(policy.trainable for policy in policies.values()):
-        raise ValueError(ALL_FROZEN)
+        raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
 
 
 def check_critics(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:

@@ -11,7 +11,7 @@ from parlour import Paid, scene
 
 from coevolve import cli, noise, observers, rounds
 from coevolve.diagnose import advice
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 
 ROOT = Path(__file__).parents[2]
 

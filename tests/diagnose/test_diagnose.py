@@ -18,7 +18,8 @@ from coevolve.diagnose import diagnose
 from coevolve.diagnose.entrants import build as build_teams
 from coevolve.diagnose.entrants import entrant, others
 from coevolve.diagnose.run import _rows
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.report.findings.diagnostics import sections
 from coevolve.report.runs import read
 

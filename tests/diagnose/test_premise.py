@@ -9,7 +9,7 @@ from parlour import Paid, scene
 
 from coevolve import chain
 from coevolve.diagnose.premise import estimated, premise, start
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 
 
 def test_by_hand():

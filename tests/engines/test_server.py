@@ -1205,7 +1205,8 @@ def test_a_started_server_needs_trust(recipe: Path, capsys: pytest.CaptureFixtur
 
 
 def test_policies_share_an_engine_where_they_can(micro_model: str, micro_gpt2: str) -> None:
-    from coevolve.recipe.schema import Recipe, parts
+    from coevolve.recipe.build import parts
+    from coevolve.recipe.schema import Recipe
 
     engine = {"name": "vllm", "url": "http://127.0.0.1:1"}
     specs = {

@@ -27,7 +27,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coevolve.pretrain.recipe import load as load_pretraining
-from coevolve.recipe.schema import load_recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.read import load_recipe
 from coevolve.sweep.grid import grid
 
 TREES: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in sorted(RECIPES.glob("*.yaml"))}

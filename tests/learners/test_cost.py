@@ -25,9 +25,10 @@ from coevolve.models import names
 from coevolve.models.hub_sizes import SIZES, config_of
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.recipe import memory, room
+from coevolve.recipe.build import parts
 from coevolve.recipe.plan import plan
 from coevolve.recipe.rank_memory import sampled_on_gpu
-from coevolve.recipe.schema import load_recipe, parts
+from coevolve.recipe.read import load_recipe
 from coevolve.runtime import free_memory, placement
 
 GB = 1e9

@@ -16,7 +16,7 @@ from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.build import train_tokenizer
 from coevolve.pretrain.check_answers import checked, guesses, references
 from coevolve.pretrain.run import main as pretrain
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.worlds.checks import Puzzle, answer, clauses, puzzles, square, subset
 from coevolve.tasks.worlds.split import Split

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from toy import RECIPE
 
+from coevolve.recipe.build import build
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.types import Sampling
 
 

@@ -12,7 +12,8 @@ from coevolve import cli
 from coevolve.commands.train import _other_sizes
 from coevolve.recipe import room
 from coevolve.recipe.fit import fitted
-from coevolve.recipe.schema import Recipe, load_recipe
+from coevolve.recipe.read import load_recipe
+from coevolve.recipe.schema import Recipe
 
 QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.yaml")
 ON_CPU = ["policies.*.device=cpu", "workers=false"]

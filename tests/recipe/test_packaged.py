@@ -7,7 +7,7 @@ import yaml
 
 from coevolve import cli
 from coevolve.recipe.packaged import about, is_recipe, located, packaged
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

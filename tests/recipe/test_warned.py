@@ -7,7 +7,7 @@ import pytest
 
 from coevolve import cli
 from coevolve.recipe.packaged import packaged
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.recipe.warned import warn_of_settings
 
 QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"

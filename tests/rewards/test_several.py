@@ -15,7 +15,7 @@ import pytest
 
 from coevolve.measure import episode_parts
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import anchored
+from coevolve.recipe.read import anchored
 from coevolve.rewards.several import rewards_of
 from coevolve.tasks import TASKS, Rows
 from coevolve.types import Case, Episode, Joint, Problem, Turn

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from coevolve.recipe.schema import load_recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.read import load_recipe
 from coevolve.rewards.writing import TLDR, compare, total
 from coevolve.rewards.writing_words import OURS, Words, read_words
 from coevolve.tasks import Arxiv, Tldr, WritingMini

@@ -8,7 +8,8 @@ from toy import RECIPE, toy
 from transformers import TrainerCallback
 
 from coevolve import cli
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.runs.callbacks import EVENTS
 
 BEGIN, *_, END = EVENTS

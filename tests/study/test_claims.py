@@ -11,7 +11,8 @@ import yaml
 from made_up import STUDY
 
 from coevolve import cli
-from coevolve.recipe.schema import check, load_recipe
+from coevolve.recipe.build import check
+from coevolve.recipe.read import load_recipe
 from coevolve.study import page
 from coevolve.study.claims import read
 from coevolve.study.run import kept, premises

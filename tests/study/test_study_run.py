@@ -17,7 +17,8 @@ from rich.console import Console
 
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
-from coevolve.recipe.schema import load_recipe, pretrain
+from coevolve.recipe.build import pretrain
+from coevolve.recipe.read import load_recipe
 from coevolve.runs.environment import FILE, environment, processor
 from coevolve.study import results, run
 from coevolve.study.claims import read

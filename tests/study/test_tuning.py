@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.recipe.schema import check, load_recipe, parts
+from coevolve.recipe.build import check, parts
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.sentiment import Sentiment
 

@@ -11,7 +11,7 @@ import pytest
 
 from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.sums_answers import prompt
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks import TASKS
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.worlds.sums import problems

@@ -14,8 +14,9 @@ from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.names import resolve
 from coevolve.pretrain.coop_documents import first
 from coevolve.pretrain.coop_notes import noted
+from coevolve.recipe.build import build
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
 from coevolve.tasks.mini_coop import MiniCoop

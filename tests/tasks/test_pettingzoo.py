@@ -15,8 +15,9 @@ from coevolve import Team
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import refereed
+from coevolve.recipe.build import build
 from coevolve.recipe.components import from_file
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import PettingZoo, Rows
 from coevolve.teams.team import _policies

@@ -3,8 +3,9 @@
 import pytest
 
 from coevolve import cli
+from coevolve.recipe.build import build
 from coevolve.recipe.plan import problems
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks import WritingMini
 from coevolve.tasks.roles import UnknownRoleError, check_prompts
 

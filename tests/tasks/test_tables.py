@@ -12,7 +12,7 @@ import pytest
 
 from coevolve.models.names import resolve
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import anchored, load_recipe, names_file
+from coevolve.recipe.read import anchored, load_recipe, names_file
 from coevolve.runs.signature import files_in
 from coevolve.tasks import TASKS, Rows, data
 from coevolve.tasks.tables import in_memory, load

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from coevolve.recipe.build import build
 from coevolve.recipe.components import from_file
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.read import load_recipe
 from coevolve.tasks import Verifiers
 from coevolve.tasks.scoring import score_texts
 from coevolve.tasks.verifiers import _splits

@@ -15,7 +15,8 @@ from exported import RECIPES, trained
 
 from coevolve import Problem, Sampling, Team
 from coevolve.learners.local import LocalLearner
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.rollout import Stage, rollout
 from coevolve.runs import checkpoint
 from coevolve.tasks.data import FOLDER

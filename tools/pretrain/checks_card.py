@@ -12,7 +12,7 @@ from typing import Any
 
 from coevolve.diagnose.premise import premise
 from coevolve.models.load import load_causal_lm, load_tokenizer
-from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.read import load_recipe
 
 PROBLEMS, MEMBERS = 1000, 4
 TOKENS = 64  # the longest answer that it is taught has 50

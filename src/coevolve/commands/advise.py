@@ -22,8 +22,9 @@ def add(commands: Commands) -> None:
 
 def advise(args: argparse.Namespace) -> None:
     from coevolve.diagnose.advice import advise as measure
+    from coevolve.recipe.build import check, pretrain
     from coevolve.recipe.packaged import is_recipe
-    from coevolve.recipe.schema import check, load_recipe, pretrain
+    from coevolve.recipe.read import load_recipe
     from coevolve.recipe.trust import need_trust
     from coevolve.runs.folder import RunDir
     from coevolve.runs.trained import recipe_of

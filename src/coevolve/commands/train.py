@@ -31,8 +31,9 @@ def add(commands: Commands) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
+    from coevolve.recipe.build import check_taught
     from coevolve.recipe.packaged import packaged
-    from coevolve.recipe.schema import check_taught, load_recipe
+    from coevolve.recipe.read import load_recipe
 
     quiet()
     recipes = packaged()
@@ -72,7 +73,7 @@ def _check_of_run(path: Path, output: Path) -> None:
 def _plan(recipe: Recipe, resume: bool) -> None:
     """Print the plan of a training. Raises ValueError for mistakes that training would report before its first step,
     except in models."""
-    from coevolve.recipe.schema import check
+    from coevolve.recipe.build import check
     from coevolve.recipe.warned import warn_of_settings
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
@@ -95,7 +96,7 @@ def _plan(recipe: Recipe, resume: bool) -> None:
 def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
     """Return the recipe with sizes for the memory that is free now, and print them (for a dry run as comments); a model
     that has yet to be pre-trained is, unless this is a dry run. Raises ValueError as ``fitted`` does."""
-    from coevolve.recipe.schema import check, pretrain
+    from coevolve.recipe.build import check, pretrain
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
@@ -117,7 +118,7 @@ def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
 def _other_sizes(run: Path, recipe: Recipe) -> list[str]:
     """Return a line for each size that the run had before a recipe goes on with it with another one."""
     from coevolve.recipe.memory import positions
-    from coevolve.recipe.schema import load_recipe
+    from coevolve.recipe.read import load_recipe
 
     if not (run / "recipe.yaml").is_file():
         return []
@@ -154,7 +155,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
     from coevolve.late import collector_off
     from coevolve.progress import progress
-    from coevolve.recipe.schema import build
+    from coevolve.recipe.build import build
     from coevolve.recipe.warned import warn_of_settings
     from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir

@@ -11,7 +11,8 @@ from typing import Any
 
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
-from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.schema import Recipe
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, is_checkpoint, steps_of
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of

@@ -25,7 +25,8 @@ from coevolve.diagnose.scene import Row, Scene
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import choose
 from coevolve.learners.build import build_policies
-from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.schema import Recipe
 from coevolve.types import Play
 
 PROBLEMS, MEMBERS = 128, 8

@@ -14,7 +14,7 @@ from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose, team_name
 from coevolve.learners.local import LocalLearner
-from coevolve.recipe.schema import parts
+from coevolve.recipe.build import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import plain

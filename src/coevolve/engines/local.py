@@ -224,7 +224,7 @@ def _renewed(before: Policy | None, news: Published) -> Policy:
     """Return a copy of the policy with the published weights: ``before``, updated, or a newly loaded one with a base
     model of its own."""
     copy = before if before is not None and before.spec == news.spec else _loaded(news)
-    if news.spec.weights != "frozen":
+    if news.spec.trainable:
         with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
             news.save(Path(folder))
             copy.weights.load(Path(folder))

@@ -184,7 +184,7 @@ class ServerEngine(BaseEngine):
                 f"policy {say.policy!r}: sampling.temperature is {say.sampling.temperature:g}, and {self.routes.name} "
                 f"would sample at {self.routes.coldest:g}; say that, or 0"
             )
-        learns = self.published[say.policy].spec.weights != "frozen"
+        learns = self.published[say.policy].spec.trainable
         if learns and self.scores and say.sampling.truncated:
             raise ValueError(
                 f"policy {say.policy!r}: with top_k, top_p or repetition_penalty {self.routes.name} gives "
@@ -338,7 +338,7 @@ class ServerEngine(BaseEngine):
     def _check_model(self, root: Any) -> None:
         """Warn if the server names its model, and that name differs from the frozen policies' model: their turns are
         never checked by the gate of an update."""
-        frozen = [new for new in self.published.values() if new.spec.weights == "frozen"]
+        frozen = [new for new in self.published.values() if not new.spec.trainable]
         if (
             self.model is None
             and isinstance(root, str)
@@ -372,7 +372,7 @@ class ServerEngine(BaseEngine):
         """Have the server load these weights, then remove those that they replace. sent: some of the weights that were
         sent without the disk."""
         for new in news:
-            if new.spec.weights == "frozen" or not self.scores:
+            if not new.spec.trainable or not self.scores:
                 continue  # its weights never change
             name = f"{new.name}@{self._nonce}-{next(self._attempts)}-{new.version}"
             folder = self._folder() / name
@@ -602,7 +602,7 @@ class _Flight:
 def _check_team(routes: Routes, team: Sequence[Published]) -> None:
     """Raise ValueError if one server of this kind cannot hold the team, or gives no log-probabilities to learn from."""
     check_one_server({new.name: new.spec for new in team}, takes=routes.scores)
-    if not routes.scores and (taught := [new for new in team if new.version and new.spec.weights != "frozen"]):
+    if not routes.scores and (taught := [new for new in team if new.version and new.spec.trainable]):
         raise ValueError(
             f"policy {taught[0].name!r}: {routes.name} gives no log-probabilities and takes no weights, so "
             "nobody learns from what it samples; say weights: frozen, or engine: vllm"

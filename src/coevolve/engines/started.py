@@ -169,7 +169,7 @@ def flags_of(team: Sequence[Published]) -> dict[str, Any]:
 
 def _learning(team: Sequence[Published]) -> Sequence[Published]:
     """Return the policies that learn; the whole team if all are frozen."""
-    return [new for new in team if new.spec.weights != "frozen"] or team
+    return [new for new in team if new.spec.trainable] or team
 
 
 def check_devices(start: Flags) -> None:

@@ -42,7 +42,7 @@ def fsdp(
         from coevolve.learners.elsewhere import FrozenElsewhere
 
         return FrozenElsewhere(name, spec)
-    if spec.weights == "frozen":
+    if not spec.trainable:
         from coevolve.learners.build import build_policies
 
         return build_policies({name: spec}, **how)[name]  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def loaded(
         if any(specs[name].gradient_checkpointing for name in names):
             check_layers(base.causal, model)
         base.backend = choose(base, asked_of(compute, threads), model, keeps_copy([specs[name] for name in names]))
-        learning = [name for name in names if specs[name].weights != "frozen"]
+        learning = [name for name in names if specs[name].trainable]
         if learning and (why := slow_dtype(base.backend, device, dtype)):
             warnings.warn(
                 f"policies {', '.join(learning)}: {why}, so updates may take many times as long as with dtype: float32",
@@ -120,7 +120,7 @@ def _weights(
         if spec.weights == "lora":
             base.add(f"agent{i}", spec.lora, noise.key("lora", seed, name))
             weights[name] = Weights(base, f"agent{i}")
-        elif spec.weights == "frozen":
+        elif not spec.trainable:
             weights[name] = Weights(base)
     first = next(iter(specs.values()))  # all are of one dtype
     if DTYPES[first.dtype] == torch.bfloat16 and not first.load_in_4bit:

@@ -24,7 +24,7 @@ class FrozenElsewhere:
     place = "elsewhere"
 
     def __init__(self, name: str, spec: PolicySpec) -> None:
-        assert spec.weights == "frozen", f"policy {name} learns, so its weights are here"
+        assert not spec.trainable, f"policy {name} learns, so its weights are here"
         self.name, self.spec = name, spec
         self.tokenizer = load_tokenizer(spec.model)
         config = load_config(spec.model)

@@ -59,7 +59,7 @@ class LocalLearner(Policy):
     ) -> None:
         super().__init__(name, spec, tokenizer, weights, pool)
         self.steps, self.seed = steps, seed
-        self.trainable = spec.weights != "frozen"
+        self.trainable = spec.trainable
         self.reference = reference if self.trainable else None
         self.value_head = _value_head(head(weights.base.causal)) if critic and self.trainable else None
         self.parameters = [*self.weights.parameters(), *self._value_parameters()] if self.trainable else []

@@ -102,6 +102,11 @@ class PolicySpec:
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
 
+    @property
+    def trainable(self) -> bool:
+        """False if frozen."""
+        return self.weights != "frozen"
+
 
 @dataclass(frozen=True)
 class RecipePolicy(PolicySpec):
@@ -123,7 +128,7 @@ class RecipePolicy(PolicySpec):
     @property
     def elsewhere(self) -> bool:
         """Whether only the policy's engine holds its weights."""
-        return self.weights == "frozen" and self.engine is not None
+        return not self.trainable and self.engine is not None
 
 
 def asked_of(compute: Compute, threads: int | None) -> Compute:

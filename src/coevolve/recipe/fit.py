@@ -13,9 +13,10 @@ from coevolve.checks import MOST_STEPS, check_cast
 from coevolve.learners.sizes import weightless
 from coevolve.models.policy import UNLIMITED, context_of
 from coevolve.recipe import memory, rank_memory
+from coevolve.recipe.build import Parts, check
 from coevolve.recipe.memory import positions
 from coevolve.recipe.room import GIB, SHARE, Fit, Size
-from coevolve.recipe.schema import Parts, Recipe, check
+from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trial import asked
 from coevolve.types import PolicyName
 

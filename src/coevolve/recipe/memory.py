@@ -14,8 +14,9 @@ from coevolve.learners import cost
 from coevolve.learners.sizes import adapter_size, shape_of, sizes, weightless
 from coevolve.models.hub_sizes import why_by_table
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
+from coevolve.recipe.build import Parts
 from coevolve.recipe.room import GIB, Fit, Work, device_named, is_here, learning_work, place_of, sampling_work
-from coevolve.recipe.schema import Parts, Recipe
+from coevolve.recipe.schema import Recipe
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes
 from coevolve.runtime.pool import LEARNERS_AT_ONCE
@@ -77,7 +78,7 @@ def _needs(recipe: Recipe, checked: Parts) -> _Needs:
         by_pool = not recipe.learner and not spec.elsewhere and not spec.load_in_4bit
         if by_pool and device_named(spec.device).type == "cpu":
             needs.moved.add(spec, bytes_of, shape, decoded)
-        needs.sent[name] = "" if decoded or spec.weights == "frozen" else publish_size(recipe, spec, count, adapter)
+        needs.sent[name] = "" if decoded or not spec.trainable else publish_size(recipe, spec, count, adapter)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         needs.lines.append(f"  {name}: {counted(made, count)}, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     needs.workers = _processes(recipe, checked, needs.moved.parameters)
@@ -183,7 +184,7 @@ class _Device:
         if key not in self.bases and (state["reference"] or not full):
             self.bases.add(key)
             self.held += base
-        if spec.weights != "frozen":
+        if spec.trainable:
             gradients = state["gradients"]
             parts = {"gradients": gradients, **cost.learning(shape, spec)}
             self.learners[name] = learning_work(name, spec, parts, once=gradients)
@@ -233,7 +234,7 @@ class _Workers:
             self.copies += state["copy"]
         if spec.weights != "full":
             self.bases.add(key)
-        if spec.weights != "frozen":
+        if spec.trainable:
             self.learners += 1
             self.gradients = max(self.gradients, state["gradients"])
             self.buffers += state["gradients"]

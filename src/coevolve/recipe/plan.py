@@ -13,8 +13,9 @@ from coevolve.faults import blame
 from coevolve.learners.sizes import weightless
 from coevolve.models import names as models
 from coevolve.recipe import memory, rank_memory
+from coevolve.recipe.build import Parts, parts
 from coevolve.recipe.inputs import dump
-from coevolve.recipe.schema import Parts, Recipe, parts
+from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trial import asked, trial
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import PolicyName
@@ -83,7 +84,7 @@ def _work(recipe: Recipe, checked: Parts) -> list[str]:
     ]
     for name, count in turns.items():
         rows = episodes * count
-        trained = rows * longest * algorithm.objective.epochs if recipe.policies[name].weights != "frozen" else 0
+        trained = rows * longest * algorithm.objective.epochs if recipe.policies[name].trainable else 0
         lines.append(f"  {name}: {rows} turns, at most {rows * longest} tokens sampled and {trained} trained on")
     if algorithm.resample:
         lines.append(f"  and up to {algorithm.resample} times as many again, in place of problems that were paid alike")

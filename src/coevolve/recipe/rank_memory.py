@@ -56,7 +56,7 @@ def _needs(recipe: Recipe, algorithm: Algorithm) -> _Needs:
         elif isinstance(made := weightless(spec.model), str):
             needs.lines.append(f"  {name}: size unknown: {made}")
             needs.unknown[name] = made
-        elif spec.weights == "frozen":
+        elif not spec.trainable:
             parameters, linear = sizes(made)
             own = cost.plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
             needs.cards.hold(spec.device, own, sampling_work(name, spec, shape_of(made), positions(recipe, spec)))

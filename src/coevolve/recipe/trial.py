@@ -19,7 +19,8 @@ from coevolve.collate import collate, rows_of
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame, one_line
 from coevolve.interfaces import Task
-from coevolve.recipe.schema import Parts, Recipe, parts
+from coevolve.recipe.build import Parts, parts
+from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
 from coevolve.rollout import Stage, pay, rollout
 from coevolve.types import Batch, Case, Episode, Lesson, PolicyName, Problem, Say, Turn
@@ -148,7 +149,7 @@ def _taught(recipe: Recipe, episodes: Sequence[Episode], stage: Stage) -> None:
     if algorithm.rows is not None:
         with blame("the rows of the algorithm"):
             rows += [dataclasses.replace(row, extra=True) for row in algorithm.rows(episodes, rows)]
-    learns = [name for name, spec in recipe.policies.items() if spec.weights != "frozen"]
+    learns = [name for name, spec in recipe.policies.items() if spec.trainable]
     spoke = {row.turn.policy for row in rows}
     batches = {name: _described(collate(rows, name)) for name in learns if name in spoke}
     if batches:

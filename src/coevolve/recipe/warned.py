@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from coevolve.cast import CASTS
 from coevolve.checks import MOST_STEPS, correction
 from coevolve.engines import SERVERS
-from coevolve.recipe.schema import Recipe, parts
+from coevolve.recipe.build import parts
+from coevolve.recipe.schema import Recipe
 from coevolve.types import Algorithm, Cast
 
 _SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value_coef",)}
@@ -37,7 +38,7 @@ def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     for name, spec in recipe.policies.items():
         if spec.value_learning_rate is not None and not algorithm.has_critic(name):
             yield f"policies.{name}.value_learning_rate does nothing: the algorithm gives this policy no critic"
-        if spec.weights != "frozen" and recipe.steps <= spec.warmup_steps:
+        if spec.trainable and recipe.steps <= spec.warmup_steps:
             yield f"policies.{name}.warmup_steps is {spec.warmup_steps} of {recipe.steps} steps, so its rate only rises"
 
 
@@ -46,7 +47,7 @@ def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     names = [
         name
         for name, spec in recipe.policies.items()
-        if spec.weights != "frozen" and name not in recipe.silent and recipe.engine_of(spec)["name"] in SERVERS
+        if spec.trainable and name not in recipe.silent and recipe.engine_of(spec)["name"] in SERVERS
     ]
     if names and mismatch == "none":
         yield (

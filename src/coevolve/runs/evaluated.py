@@ -12,7 +12,8 @@ from typing import Any
 from coevolve.evaluate import BY_PROBLEM, SEED, Row, choose, evaluate, gains
 from coevolve.faults import closed_after
 from coevolve.models.spec import PolicySpec
-from coevolve.recipe.schema import build, load_recipe
+from coevolve.recipe.build import build
+from coevolve.recipe.read import load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints

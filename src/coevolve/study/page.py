@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coevolve.recipe.schema import to_pretrain
+from coevolve.recipe.build import to_pretrain
 from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list, many, number, within

@@ -22,7 +22,9 @@ from coevolve.console import WIDE, console, say
 from coevolve.faults import one_line
 from coevolve.files import read_json
 from coevolve.models.names import is_recipe
-from coevolve.recipe.schema import Parts, Recipe, check, load_recipe, pretrain, to_pretrain
+from coevolve.recipe.build import Parts, check, pretrain, to_pretrain
+from coevolve.recipe.read import load_recipe
+from coevolve.recipe.schema import Recipe
 from coevolve.report.wording import and_list, many
 from coevolve.runs.durable import make_folder, remove, write_text
 from coevolve.runs.environment import environment, processor, starts

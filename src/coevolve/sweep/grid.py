@@ -14,7 +14,9 @@ import yaml
 
 from coevolve.files import cut, shown
 from coevolve.names import check_run_name
-from coevolve.recipe.schema import Recipe, check_taught, load_recipe, parts
+from coevolve.recipe.build import check_taught, parts
+from coevolve.recipe.read import load_recipe
+from coevolve.recipe.schema import Recipe
 from coevolve.report import trackers
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")

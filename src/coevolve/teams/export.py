@@ -32,7 +32,8 @@ from coevolve.names import run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import Dumper
-from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
+from coevolve.recipe.read import anchored, is_code, names_file
+from coevolve.recipe.schema import Recipe
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays, rows_in
@@ -181,7 +182,7 @@ class _Dumper(Dumper):
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
     """Write one agent's folder; return the policy's settings in ``team.yaml``."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
-    if spec.weights == "frozen" and spec.load_in_4bit:  # its checkpoint holds them in 4 bits, which nobody reads
+    if not spec.trainable and spec.load_in_4bit:  # its checkpoint holds them in 4 bits, which nobody reads
         return {"model": bases.placed(spec.model), "weights": "frozen", **how}
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
@@ -276,7 +277,7 @@ class _Code:
         not exported."""
         if isinstance(value, Mapping):
             return {key: self.packed(inner) for key, inner in value.items()}
-        if isinstance(value, list):  # as ``recipe.schema.anchored`` finds files in lists
+        if isinstance(value, list):  # as ``recipe.read.anchored`` finds files in lists
             return [self.packed(one) if isinstance(one, Mapping) or is_code(one) else one for one in value]
         if not names_file(value):
             return value

@@ -16,7 +16,8 @@ from coevolve.models import names as models
 from coevolve.models.load import snapshot
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import PLAYS
-from coevolve.recipe.schema import Recipe, names_file
+from coevolve.recipe.read import names_file
+from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
 from coevolve.report.evaluation import NAMES
 from coevolve.report.findings.ends import rise
@@ -149,7 +150,7 @@ def _what(team: Exported, recipe: Recipe) -> str:
 
 def _members(team: Exported, recipe: Recipe) -> str:
     """Return how many models were trained, and the names of the frozen ones that they were trained with."""
-    frozen = [f"`{name}`" for name in team.policies if recipe.policies[name].weights == "frozen"]
+    frozen = [f"`{name}`" for name in team.policies if not recipe.policies[name].trainable]
     count = len(team.policies) - len(frozen)
     many = "one language model" if count == 1 else f"{count} language models, trained together"
     if not frozen:
@@ -272,7 +273,7 @@ def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
         "algorithm": json.dumps(_bare(recipe.algorithm)),
         **{name.replace("_", " "): getattr(recipe, name) for name in _STEP},
         "learning rate": ", ".join(
-            f"{name} {spec.learning_rate:g}" for name, spec in recipe.policies.items() if spec.weights != "frozen"
+            f"{name} {spec.learning_rate:g}" for name, spec in recipe.policies.items() if spec.trainable
         ),
         "training": rise(lines) if lines else "",
         "KL to the start": "" if kl is None else f"{kl:.3g} nats a turn at the last step",

@@ -31,7 +31,8 @@ from coevolve.names import check_run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.inputs import load_yaml, validate
-from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles
+from coevolve.recipe.read import anchored
+from coevolve.recipe.schema import Component, StrictSampling, check_roles
 from coevolve.recipe.trust import need_trust
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
