@@ -13,13 +13,9 @@ import logging
 import secrets
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, TypeVar, cast
 
 import torch
@@ -27,6 +23,8 @@ import torch
 from coevolve import defaults
 from coevolve.engines import arrival
 from coevolve.engines.base import BaseEngine, Sample
+from coevolve.engines.flight import Flight, Inbox
+from coevolve.engines.greeting import greet
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import (
@@ -45,11 +43,10 @@ from coevolve.faults import RanksError, ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import MAX_CONNECTIONS, FailedError, NotFoundError, client_of, cut, requests, run, sent
+from coevolve.runtime.requests import FailedError, NotFoundError, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
 
 T = TypeVar("T")
-Inbox = SimpleQueue[Callable[[], None]]
 
 _PAUSE = 0.1
 """Seconds until a request is sent again to a server that answered ``success: false``."""
@@ -152,7 +149,7 @@ class ServerEngine(BaseEngine):
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
         """Sample one completion per say. A failed request is repeated once: the same key gives the same turn."""
         for say in itertools.chain(*says.values()):
-            self._check_sampling(say)
+            self.check_sampling(say)
         self._be_there()
         return self._kept_up(lambda: run(self._sweep(says)))
 
@@ -161,7 +158,7 @@ class ServerEngine(BaseEngine):
         """Sample turns one by one (``interfaces.Overlapping``): each is answered as soon as it is sampled, and has a
         deadline of its own."""
         self._be_there()
-        flight = _Flight(self, inbox)
+        flight = Flight(self, inbox)
         try:
             yield flight.ask
         finally:
@@ -178,7 +175,8 @@ class ServerEngine(BaseEngine):
             run(self._posted({self.routes.wake: {}}, f"{self._team}, waking their server"))
             self._asleep = False
 
-    def _check_sampling(self, say: Say) -> None:
+    def check_sampling(self, say: Say) -> None:
+        """Raise ValueError for sampling that this server does otherwise, or from which a policy cannot learn."""
         if 0 < say.sampling.temperature < self.routes.coldest:
             raise ValueError(
                 f"policy {say.policy!r}: sampling.temperature is {say.sampling.temperature:g}, and {self.routes.name} "
@@ -225,16 +223,16 @@ class ServerEngine(BaseEngine):
         """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
         restarted with all weights, at most once a publish and once a rollout."""
         try:
-            with self._explained():
+            with self.explained():
                 return work()
         except OSError as error:
-            if not self._revive(error):
+            if not self.revive(error):
                 raise
-        with self._explained():
+        with self.explained():
             return work()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         """Add to an error what the server said, if this engine started it and it is not healthy, and keep its log: it
         may answer for some time while it dies."""
         try:
@@ -245,7 +243,7 @@ class ServerEngine(BaseEngine):
             self._keeps_log = True
             raise ShortageError(f"{error}; {last_words(self.child)}") from error
 
-    def _revive(self, error: OSError) -> bool:
+    def revive(self, error: OSError) -> bool:
         """Restart the server if this engine started it and it died, is not healthy (``answers``) or has half of the
         weights, at most once a publish or rollout. Return False if it was not restarted; with staleness it never is, as
         the weights may be changing meanwhile."""
@@ -256,7 +254,7 @@ class ServerEngine(BaseEngine):
         logging.getLogger(__name__).warning("%s; the server is started again", error)
         self._revived = True
         self._end(keep_log=True)  # which may say why, also of one that is still dying
-        with self._explained():
+        with self.explained():
             self._publish(list(self.published.values()))
         return True
 
@@ -303,45 +301,27 @@ class ServerEngine(BaseEngine):
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
         ValueError for a route that it lacks."""
-        self.about = f"{self.routes.name} at {self.url}{self._started()}"
-        async with self._requests(lambda: f"{self._team}: {self.about} did not say what it can do") as client:
+        about = f"{self.routes.name} at {self.url}{self._started()}"
+        self.about, url = about, str(self.url)
+        sending = () if self.transfer == "disk" else TRANSFER
+        needed = self.routes.needed({new.spec.weights for new in self.published.values()}, sending)
+        async with self._requests(lambda: f"{self._team}: {about} did not say what it can do") as client:
             try:
-                if self.routes.schema:
-                    await self._check_routes(client)
-                self._base, self._longest = await self._listed(client)
+                found = await greet(client, url, self.routes, needed, self.model)
             except FailedError as error:
-                raise ShortageError(f"{self._team}: {self.about} does not answer: {error}") from error
+                raise ShortageError(f"{self._team}: {about} does not answer: {error}") from error
+        if found.version is not None:
+            self.about = about.replace(self.routes.name, f"{self.routes.name} {found.version}", 1)
+        self._base, self._longest = found.base, found.longest
+        self._check_model(found.root)
 
-    async def _listed(self, client: Any) -> tuple[str, int | None]:
-        """Return the server's name of its base model (``model``, or else the first listed model that is no adapter) and
-        that model's ``max_model_len``, less what the server reserves, if it gives one."""
-        said = ""
-        try:
-            answer = await sent(client, "/v1/models")
-            said = cut(answer)
-            bases = {str(one["id"]): one for one in answer.json()["data"] if not one.get("parent")}
-            base = self.model or next(iter(bases))
-            found = bases.get(base, {})
-            self._check_model(found.get("root"))
-            longest = found.get("max_model_len")
-            return base, longest - self.routes.reserved if isinstance(longest, int) else None
-        except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
-            if self.model is not None:
-                return self.model, None  # a given name needs no list
-            if isinstance(error, FailedError):
-                raise
-            raise ValueError(
-                f"the server at {self.url} lists no model at /v1/models ({said or error}); say what it calls the base, "
-                "engine.model, or name another url"
-            ) from error
-
-    def _check_model(self, root: Any) -> None:
+    def _check_model(self, root: str | None) -> None:
         """Warn if the server names its model, and that name differs from the frozen policies' model: their turns are
         never checked by the gate of an update."""
         frozen = [new for new in self.published.values() if not new.spec.trainable]
         if (
             self.model is None
-            and isinstance(root, str)
+            and root is not None
             and frozen
             and _name(root) != _name(models.resolve(frozen[0].spec.model))
         ):
@@ -350,23 +330,6 @@ class ServerEngine(BaseEngine):
                 "another tokenizer and turns mean nothing; engine.model says which one is meant",
                 *(frozen[0].name, frozen[0].spec.model, self.about, root),
             )
-
-    async def _check_routes(self, client: Any) -> None:
-        try:
-            paths = dict((await sent(client, "/openapi.json")).json()["paths"])
-        except (ValueError, LookupError, TypeError):
-            paths = {}
-        sending = () if self.transfer == "disk" else TRANSFER
-        for route in self.routes.needed({new.spec.weights for new in self.published.values()}, sending):
-            if route.partition("?")[0] not in paths:
-                how = self.routes.hints.get(route, f"it is another version of {self.routes.name}, or another server")
-                raise ValueError(
-                    f"the server at {self.url} has no route {route}: {how}; one that is no {self.routes.name} can be "
-                    "`engine: openai`, for frozen policies"
-                )
-        if "/version" in paths:
-            version = (await sent(client, "/version")).json().get("version")
-            self.about = self.about.replace(self.routes.name, f"{self.routes.name} {version}", 1)
 
     async def _take(self, news: Sequence[Published], sent: Mapping[PolicyName, arrival.Kept]) -> None:
         """Have the server load these weights, then remove those that they replace. sent: some of the weights that were
@@ -395,7 +358,7 @@ class ServerEngine(BaseEngine):
         asked, say = arrival.question(new, self.context(new.name))
         where = f"policy {new.name!r}, version {new.version}: {self.about}"
         async with self._requests(lambda: f"{where} left a fixed prompt unanswered") as client:
-            sample = await self._one(client, asked, say)
+            sample = await self.one(client, asked, say)
         now = arrival.Answer(sample, kept, new.version)
         self._answers[new.name] = arrival.checked(where, self._answers.get(new.name), now)
 
@@ -454,7 +417,7 @@ class ServerEngine(BaseEngine):
         found: dict[int, Sample] = {}
 
         def late() -> str:
-            missing = [self._whose(*one) for i, one in enumerate(asked) if i not in found]
+            missing = [self.whose(*one) for i, one in enumerate(asked) if i not in found]
             if not missing:
                 return f"{self.about} answered, and did not end its connections"
             return f"{missing[0]}: {self.about} left {len(missing)} of {len(asked)} turns unanswered"
@@ -463,13 +426,13 @@ class ServerEngine(BaseEngine):
 
             async def answer(i: int) -> None:
                 name, say = asked[i]
-                found[i] = await self._one(client, self.published[name], say)
+                found[i] = await self.one(client, self.published[name], say)
 
             await asyncio.gather(*map(answer, range(len(asked))))
         rows = iter([found[i] for i in range(len(asked))])
         return {name: [next(rows) for _ in some] for name, some in says.items()}
 
-    async def _one(self, client: Any, speaker: Published, say: Say, again: bool = True) -> Sample:
+    async def one(self, client: Any, speaker: Published, say: Say, again: bool = True) -> Sample:
         """Sample one say; a failed request is repeated once if ``again``."""
         name, (adapter, _) = speaker.name, self._there.get(speaker.name, (None, None))
         try:
@@ -480,22 +443,23 @@ class ServerEngine(BaseEngine):
                 raise FailedError(f"{self.routes.generate} answers {cut(answer)!r}, which is no turn") from error
         except FailedError as error:
             if again:
-                return await self._one(client, speaker, say, again=False)
-            raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
+                return await self.one(client, speaker, say, again=False)
+            raise ShortageError(f"{self.whose(name, say)}: {self.about} failed twice: {error}") from error
         except ValueError as error:
             if isinstance(error, NotFoundError) and adapter is not None:
                 raise ShortageError(
-                    f"{self._whose(name, say)}: {self.about} no longer has the adapter that it took ({error}); if it "
+                    f"{self.whose(name, say)}: {self.about} no longer has the adapter that it took ({error}); if it "
                     "was started again meanwhile, continue with --resume"
                 ) from error
-            raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
+            raise ValueError(f"{self.whose(name, say)}: {self.about}: {error}") from error
 
     @property
     def _team(self) -> str:
         """The policies that the server samples, for errors that are of all of them."""
         return f"{'policy' if len(self.published) == 1 else 'policies'} {', '.join(map(repr, self.published))}"
 
-    def _whose(self, name: PolicyName, say: Say) -> str:
+    def whose(self, name: PolicyName, say: Say) -> str:
+        """Return whose turn a say asks for, for errors."""
         return f"policy {name!r}, version {self.published[name].version}, problem {say.problem.id!r}"
 
     def _requests(self, late: Callable[[], str], seconds: float | None = None) -> AbstractAsyncContextManager[Any]:
@@ -515,88 +479,6 @@ def _undone(answer: Any) -> bool:
     except ValueError:
         return False
     return isinstance(said, Mapping) and said.get("success") is False
-
-
-class _Flight:
-    """The requests in flight, sent by a thread of their own; their results go to the inbox, which the calling thread
-    reads."""
-
-    def __init__(self, engine: ServerEngine, inbox: Inbox) -> None:
-        self.engine, self.inbox = engine, inbox
-        self.asked: dict[int, tuple[Say, Callable[[Turn], None]]] = {}
-        self.numbers = itertools.count()
-        self._begin()
-
-    def ask(self, say: Say, then: Callable[[Turn], None]) -> None:
-        """Send the request of a say; ``then`` is called with its turn. Raises ValueError for a say that does not fit
-        into the context, or whose sampling a policy cannot learn from."""
-        self.engine._check_sampling(say)
-        self.engine.check_context(say)
-        number = next(self.numbers)
-        self.asked[number] = say, then
-        self._send(number)
-
-    def end(self) -> None:
-        """Cancel all requests in flight."""
-        self.loop.call_soon_threadsafe(self.over.set)
-        self.thread.join()
-
-    def _begin(self) -> None:
-        assert self.engine.url is not None
-        there, self.client = threading.Event(), client_of(self.engine.url)
-        self.thread = threading.Thread(target=asyncio.run, args=(self._until_over(there),), daemon=True)
-        self.thread.start()
-        there.wait()
-
-    async def _until_over(self, there: threading.Event) -> None:
-        """Keep one client open for all requests until ``end``; ``asyncio.run`` then cancels those that are left."""
-        self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
-        self.room = asyncio.Semaphore(MAX_CONNECTIONS)  # a deadline does not count the wait for a connection
-        async with self.client:
-            there.set()
-            await self.over.wait()
-
-    def _send(self, number: int) -> None:
-        def told(done: Future[Sample]) -> None:
-            if not done.cancelled():
-                self.inbox.put(partial(self._back, number, done))
-
-        asyncio.run_coroutine_threadsafe(self._sampled(self.asked[number][0]), self.loop).add_done_callback(told)
-
-    async def _sampled(self, say: Say) -> Sample:
-        engine = self.engine
-        try:
-            async with self.room, asyncio.timeout(engine.seconds):
-                return await engine._one(self.client, engine.published[say.policy], say)
-        except TimeoutError as error:
-            whose = engine._whose(say.policy, say)
-            raise ShortageError(f"{whose}: {engine.about} left it unanswered for {engine.seconds:g} s") from error
-
-    def _back(self, number: int, done: Future[Sample]) -> None:
-        """Pass the turn of a finished request to its callback. Raises the request's error, unless the server was
-        restarted and all open requests were sent again."""
-        if number not in self.asked:
-            return  # from a server that died; the request was sent again
-        try:
-            with self.engine._explained():
-                sample = done.result()
-        except OSError as error:
-            if not self.engine._revive(error):
-                raise
-            self._again()
-            return
-        say, then = self.asked.pop(number)
-        then(self.engine.turn(say, sample))
-
-    def _again(self) -> None:
-        """Send all unanswered requests to the restarted server: with the same keys, hence for the same turns."""
-        self.end()
-        self._begin()
-        left, self.asked = list(self.asked.values()), {}
-        for one in left:
-            number = next(self.numbers)
-            self.asked[number] = one
-            self._send(number)
 
 
 def _check_team(routes: Routes, team: Sequence[Published]) -> None:
