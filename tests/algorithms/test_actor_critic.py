@@ -287,6 +287,30 @@ def test_samples_of_one_turn_are_of_one_round():
     assert targets["a"].adv_BT[:4, 0].tolist() == pytest.approx([n / 5**0.5 for n in (-3, -1, 1, 3)])
 
 
+def test_nodes_of_one_depth_of_a_tree_are_whitened_together():
+    # a root of two samples, paid nothing, each with two continuations, paid 1, 3 and 5, 7: a critic that knows of each
+    # node what it is worth leaves -1, 1 and -1, 1, whose standard deviation is 1; whitened by node it would have no say
+    roots = [turn("a", 10 + n, n) for n in range(2)]
+    leaves = [turn("a", 12 + n, 2 + n, prompt=[7 + n // 2]) for n in range(4)]
+    for one in roots:
+        one.peers = ("p", "a", 0, ())
+    for n, one in enumerate(leaves):
+        one.peers = ("p", "a", 0, (n // 2,))
+    joints = [Joint((one,), (0.0,)) for one in roots]
+    joints += [
+        Joint((one,), (pay,), after=n // 2) for n, (one, pay) in enumerate(zip(leaves, (1, 3, 5, 7), strict=True))
+    ]
+    given = [Episode(P, 0, [*roots, *leaves], joints)]
+
+    def of_leaves(values):
+        rule = iac(lam=1.0)
+        found, _ = rule.advantage(lesson(rule, given, {"a": [0.0, 0.0, *values]}, "a"), {})
+        return found["a"].adv_BT[2:6, 0].tolist()
+
+    assert of_leaves([2.0, 2.0, 6.0, 6.0]) == pytest.approx([-1.0, 1.0, -1.0, 1.0])
+    assert of_leaves([0.0] * 4) == pytest.approx([n / 5**0.5 for n in (-3, -1, 1, 3)])
+
+
 def test_a_turn_that_is_alone_in_its_role_and_round_is_not_whitened_away():
     # 2 + 1 - 0.5 and 3 - 1: less its own mean each would be 0, and one episode a step would teach an actor nothing
     rule = iac()

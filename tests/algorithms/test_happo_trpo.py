@@ -10,6 +10,8 @@ from test_ppo import batch
 
 from coevolve import happo, ppo, trpo
 from coevolve.algorithms.happo import joint_ratio
+from coevolve.algorithms.losses import KL_WEIGHT
+from coevolve.credit import crossed
 from coevolve.types import Lesson, Outputs, Targets
 
 
@@ -115,3 +117,21 @@ def test_a_trust_region_of_one_step_is_refused():
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         trpo(**wrong)
+
+
+def test_the_others_kl_in_the_loss_is_multiplied_by_the_ratio_too():
+    # ann's turn of joint 0 became twice as probable; that of joint 1 stayed
+    ann = batch([[-2.0]] * 2, [[0.0]] * 2, [[0.0]] * 2, [0.0] * 2).replace(joint_B=torch.tensor([0, 1]))
+    columns = {KL_WEIGHT: torch.tensor([0.5, 0.5]), "trust_B": torch.tensor([3.0, 3.0])}
+    targets = {name: Targets(torch.ones(2, 1), columns=columns) for name in ("ann", "bob")}
+    logp_BT = torch.tensor([[-2.0 + math.log(2.0)], [-2.0]])
+    found, _ = joint_ratio(Lesson([], {"ann": ann, "bob": ann}), "ann", logp_BT, targets, {})
+    assert found["bob"].columns[KL_WEIGHT].tolist() == pytest.approx([1.0, 0.5])
+    assert found["bob"].columns["trust_B"].tolist() == [3.0, 3.0]
+    assert found["ann"] is targets["ann"]
+
+
+@pytest.mark.parametrize("credit", ["crossed", {"name": "crossed", "shifts": 2}, crossed()])
+def test_a_credit_of_several_partners_is_refused(credit):
+    with pytest.raises(ValueError, match=r"algorithm.credit: crossed is a mean over all partners .* take team_mean"):
+        happo(credit=credit)

@@ -70,7 +70,7 @@ def test_two_shifts_of_two_members_are_all_joints():
         {
             "team_return": 2.1,
             "first_joint of resampled": 1.5,
-            "counterfactual": 2.0,  # 1.5 x 4 / 3
+            "counterfactual": 1.5,  # 1.5 x 4 / 3 with its baseline, as the others have with theirs
             "crossed, 2 shifts": 1.0 + 0.6 / 3 + 0.25,
             "crossed": 1.125,
         }

@@ -10,8 +10,9 @@ from exact import WORTHS, expected
 from sample import batch_of, estimates, everything
 from theory import lookup
 
-from coevolve.algorithms import happo
-from coevolve.types import Lesson
+from coevolve.algorithms import happo, ppo
+from coevolve.collate import collate, rows_of
+from coevolve.types import Episode, Joint, Lesson, Outputs, Problem, Turn
 
 BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 
@@ -56,3 +57,52 @@ def plain(rule):
         return made, state
 
     return advantage
+
+
+@pytest.mark.parametrize("penalty", ["sampled", "exact"])
+def test_the_kl_of_the_second_agent_is_beside_the_first_as_it_has_become(penalty):
+    """A chain of one token each, by hand: the observer's gradient of E[r - eta log(pi / ref)] after the pioneer's
+    update, which changes how often each of the observer's two prompts comes."""
+    eta, before_2, after_2 = 0.7, torch.tensor([0.5, 0.5]), torch.tensor([0.9, 0.1])
+    logits_22, ref_22 = (
+        torch.tensor([[0.3, -0.8], [1.2, 0.1]]),
+        torch.tensor([[-0.5, 0.4], [-0.2, 0.9]]).log_softmax(-1),
+    )
+    paid_22, firsts, seconds = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), [0, 0, 1, 1], [0, 1, 0, 1]
+    logp_22 = logits_22.log_softmax(-1)
+    kl_2 = (logp_22.exp() * (logp_22 - ref_22)).sum(1)
+    episodes = [
+        chain(a, b, before_2[a].log(), logp_22[a, b], paid_22[a, b]) for a, b in zip(firsts, seconds, strict=True)
+    ]
+
+    rule = happo(eta=eta, penalty=penalty, lam=1.0, epochs=1)
+    rule = dataclasses.replace(rule, advantage=ppo(eta=eta, penalty=penalty, lam=1.0, whiten=False).advantage)
+    rows = rows_of(episodes, rule.credit, None)
+    first, second = (collate(rows, name) for name in ("ann", "bob"))
+    known = {"value_BT": torch.zeros(4, 1)}
+    first = first.replace(kl_BT=torch.zeros(4, 1), logp_ref_BT=first.logp_BT, **known)
+    second = second.replace(kl_BT=kl_2[firsts, None], logp_ref_BT=ref_22[firsts, seconds][:, None], **known)
+    lesson = Lesson(episodes, {"ann": first, "bob": second})
+    targets, state = rule.advantage(lesson, {})
+    aims = rule.follow(lesson, "ann", after_2.log()[firsts, None], targets, state)[0]["bob"]
+
+    moving = logits_22.clone().requires_grad_()
+    now_22 = moving.log_softmax(-1)
+    full_2 = (now_22.exp() * (now_22 - ref_22)).sum(1)
+    out = Outputs(now_22[firsts, seconds][:, None], torch.zeros(4, 1), None, full_2[firsts, None])
+    chance_4 = before_2[firsts] * logp_22[firsts, seconds].exp()
+    loss, _ = rule.objective.loss(out, second, aims, chance_4[:, None])
+    found = torch.autograd.grad(loss, moving)[0]
+
+    other = logits_22.clone().requires_grad_()
+    now_22 = other.log_softmax(-1)
+    worth = (after_2[:, None] * now_22.exp() * (paid_22 - eta * (now_22 - ref_22))).sum()
+    want = torch.autograd.grad(-worth, other)[0]
+    assert torch.allclose(found, want, atol=1e-6)
+
+
+def chain(a, b, logp_a, logp_b, paid):
+    problem = Problem("p")
+    first = Turn("pioneer", "ann", problem, 0, 0, [5], [a], [float(logp_a)], "", True, reward=0.0)
+    second = Turn("observer", "bob", problem, 0, 0, [7 + a], [b], [float(logp_b)], "", True, reward=float(paid))
+    return Episode(problem, 0, [first, second], [Joint((first, second), (0.0, float(paid)))])

@@ -49,10 +49,10 @@ def iac(
     value: of the prompt (v), or of prompt and answer (q, where the advantage is how much better the outcome was than
     usual after this answer). credit: the return, discounted by ``gamma``. lam: of GAE over turns; 0 bootstraps from the
     critic after one turn, 1 is the whole return. whiten: scale advantages to mean 0, variance 1 over the policy's turns
-    of one role and round at a step; the only turn of its kind keeps its advantage. value_coef: weight of half the
-    squared value error, clipped ``value_clip`` away from the value before the update (None: not clipped). value_norm:
-    values, and ``value_clip``, are in standard deviations of the returns so far. clip, epochs, minibatch: as in
-    ``group_relative``. Raises ValueError for settings out of range.
+    of one role and round (in a tree: depth) at a step; the only turn of its kind keeps its advantage. value_coef:
+    weight of half the squared value error, clipped ``value_clip`` away from the value before the update (None: not
+    clipped). value_norm: values, and ``value_clip``, are in standard deviations of the returns so far. clip, epochs,
+    minibatch: as in ``group_relative``. Raises ValueError for settings out of range.
     """
     settings = dict(locals())
 

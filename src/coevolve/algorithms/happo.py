@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
+from coevolve.algorithms.losses import KL_WEIGHT
 from coevolve.algorithms.ppo import ppo
-from coevolve.credit import CreditSpec
+from coevolve.credit import CreditSpec, credit_name
 from coevolve.late import Tensor, torch
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Lesson, PolicyName, State, Targets
@@ -36,14 +37,26 @@ def happo(
 ) -> Algorithm:
     """HAPPO: PPO whose policies are updated in turn, each given the updates before it (arXiv 2109.11251, equation 11).
 
-    The order is drawn for each step. A policy's advantages are multiplied by the ratio pi / pi_before of the turns that
-    the policies before it have in the same joint. Settings are ``ppo``'s. For plays in which every turn is part of one
-    joint (``chain``, ``rounds``). Raises ValueError for another play, and for a setting out of range.
+    The order is drawn for each step. A policy's advantages, and with ``penalty`` exact the KL in its loss, are
+    multiplied by the ratio pi / pi_before of the turns that the policies before it have in the same joint; an entropy
+    bonus is not. Settings are ``ppo``'s. For plays in which every turn is part of one joint (``chain``, ``rounds``).
+    Raises ValueError for another play, for ``credit`` crossed, and for a setting out of range.
     """
+    _check_credit(credit)
     made = ppo(**locals())
     advantage = partial(_advantage, inner=made.advantage)
     settings = {**made.settings, "in_turn": "happo"}
     return dataclasses.replace(made, advantage=advantage, follow=joint_ratio, settings=settings)
+
+
+def _check_credit(credit: CreditSpec) -> None:
+    """Raise ValueError for a credit that is a mean over several partners: the ratio is of those in the turn's joint."""
+    name = credit_name(credit)
+    if "crossed" in (name, name.get("name") if isinstance(name, Mapping) else None):
+        raise ValueError(
+            "algorithm.credit: crossed is a mean over all partners of a group, and happo follows the update of those "
+            "in a turn's own joint only; take team_mean, counterfactual or difference"
+        )
 
 
 def _advantage(lesson: Lesson, state: State, *, inner: Advantage) -> tuple[Mapping[PolicyName, Targets], State]:
@@ -62,8 +75,8 @@ def _advantage(lesson: Lesson, state: State, *, inner: Advantage) -> tuple[Mappi
 def joint_ratio(
     lesson: Lesson, name: PolicyName, logp_BT: Tensor, targets: Mapping[PolicyName, Targets], state: State
 ) -> tuple[Mapping[PolicyName, Targets], State]:
-    """Return the targets with the other policies' advantages multiplied, by joint, by pi / pi_before of the updated
-    policy's turns; and the state."""
+    """Return the targets with the other policies' advantages, and the weights of a KL in their loss, multiplied by
+    joint by pi / pi_before of the updated policy's turns; and the state."""
     batch = lesson.batches[name]
     known_B = (batch.joint_B >= 0) & ~batch.extra_B
     count = 1 + max(int(one.joint_B.max()) for one in lesson.batches.values())
@@ -72,6 +85,8 @@ def joint_ratio(
 
     def moved(other: PolicyName, aims: Targets) -> Targets:
         ratio_B = ratio_J[lesson.batches[other].joint_B]  # joint -1 takes the last element, which is 1
-        return aims if other == name else dataclasses.replace(aims, adv_BT=aims.adv_BT * ratio_B[:, None])
+        weights = {key: x_B * ratio_B for key, x_B in aims.columns.items() if key == KL_WEIGHT}
+        columns = {**aims.columns, **weights}
+        return dataclasses.replace(aims, adv_BT=aims.adv_BT * ratio_B[:, None], columns=columns)
 
-    return {other: moved(other, aims) for other, aims in targets.items()}, state
+    return {other: aims if other == name else moved(other, aims) for other, aims in targets.items()}, state

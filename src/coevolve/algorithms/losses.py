@@ -17,6 +17,9 @@ from coevolve.types import Batch, Loss, Outputs, Targets
 
 Found = tuple[Tensor, dict[str, Tensor]]
 
+KL_WEIGHT = "kl_weight_B"
+"""The column of ``Targets`` with each row's weight of a KL in the loss (``with_full_kl``)."""
+
 
 def policy_gradient(clip: Clip | None = None, surrogate: Surrogate = clipped_policy) -> Loss:
     """Return the policy gradient loss: REINFORCE, or with ``clip`` PPO's clipped ratio or another surrogate
@@ -56,7 +59,7 @@ def with_kl(loss: Loss, estimator: Callable[[Tensor], Tensor]) -> Loss:
 def with_full_kl(loss: Loss) -> Loss:
     """Return the loss plus a weight times the KL to the reference over the whole vocabulary, its gradient included.
 
-    The weight is ``Targets.columns["kl_weight_B"]`` where the advantage gives one, else ``Targets.eta``. For an
+    The weight is ``Targets.columns[KL_WEIGHT]`` where the advantage gives one, else ``Targets.eta``. For an
     ``Objective`` with ``kl``.
     """
     return partial(_with_full_kl, loss=loss)
@@ -135,7 +138,7 @@ def _with_full_kl(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tenso
     assert out.kl_BT is not None, "a full KL in the loss needs an objective with kl, and a reference"
     total, metrics = loss(out, batch, targets, weight_BT)
     kl_B = (out.kl_BT * weight_BT).sum(1)
-    term = (targets.columns.get("kl_weight_B", targets.eta) * kl_B).sum()
+    term = (targets.columns.get(KL_WEIGHT, targets.eta) * kl_B).sum()
     return total + term, {**metrics, "loss/kl": kl_B.sum().detach()}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from coevolve.algorithms.advantages import Rule, full_kl, log_ratio
+from coevolve.algorithms.losses import KL_WEIGHT
 from coevolve.late import Tensor, torch
 from coevolve.maths import masked
 from coevolve.types import Batch, Targets
@@ -27,7 +28,7 @@ def later_kl(batch: Batch, gamma: float) -> Tensor:
 
 
 def beside_kl(rule: Rule, whiten: bool) -> Rule:
-    """Return the rule for a loss that has the KL of each token's own position, with weight columns["kl_weight_B"].
+    """Return the rule for a loss that has the KL of each token's own position, with weight columns[KL_WEIGHT].
 
     whiten: advantages to mean 0; advantages and weight are divided by the root of the advantages' variance plus the
     mean square of the penalty. One divisor keeps the gradient's direction, and the KL of equal advantages stays finite.
@@ -41,7 +42,7 @@ def beside_kl(rule: Rule, whiten: bool) -> Rule:
             unit = torch.rsqrt(masked.variance(adv_BT, mask_BT) + penalty + 1e-8)
             adv_BT = masked.centred(adv_BT, mask_BT) * unit
         weight_B = (eta * unit).expand(len(batch))
-        return dataclasses.replace(targets, adv_BT=adv_BT, columns={**targets.columns, "kl_weight_B": weight_B})
+        return dataclasses.replace(targets, adv_BT=adv_BT, columns={**targets.columns, KL_WEIGHT: weight_B})
 
     return beside
 

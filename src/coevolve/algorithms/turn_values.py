@@ -5,13 +5,13 @@ Letters: B rows, T action tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coevolve.late import Tensor, torch
 from coevolve.maths import groups
 from coevolve.maths.advantage import over_turns
 from coevolve.maths.masked import explained_variance
-from coevolve.types import Advantage, Lesson, PolicyName, State, Targets, Turn
+from coevolve.types import Advantage, Episode, Lesson, PolicyName, State, Targets, Turn
 
 CriticOf = Callable[[PolicyName], PolicyName]
 """A policy that speaks -> the policy whose value head is its critic."""
@@ -26,6 +26,7 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
         credit = _by_turn(lesson, spoken, critic_of, "credit_B")
         value = _by_turn(lesson, spoken, critic_of, "value_BT")
         target = {k: v for e in lesson.episodes for k, v in over_turns(e, credit, value, gamma, lam).items()}
+        levels = {key: level for episode in lesson.episodes for key, level in _levels(episode).items()}
         targets = {}
         for name, batch in lesson.batches.items():
             own = [t for t in spoken if t.policy == name]
@@ -33,7 +34,7 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
             adv_B, aim_B = torch.zeros(len(batch)), torch.zeros(len(batch))
             if own:
                 apart_B = torch.tensor([target[id(t)] - value[id(t)] if id(t) in target else 0.0 for t in own])
-                adv_B[~batch.extra_B] = _whitened(apart_B, own) if whiten else apart_B
+                adv_B[~batch.extra_B] = _whitened(apart_B, own, levels) if whiten else apart_B
             metrics = {}
             if read:
                 wanted = torch.tensor([target[id(t)] for t in read])
@@ -62,10 +63,21 @@ def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column
     return found
 
 
-def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
-    # Several samples of one turn (tree, best_of) are peers, and count as one round: that of the first of them.
-    rounds: dict[object, int] = {}
-    kinds = [(t.role, rounds.setdefault((t.problem.id, t.member, t.role, t.peers), t.round)) for t in turns]
+def _levels(episode: Episode) -> dict[int, int]:
+    """Return id of a turn -> its round; of a turn that is one of several samples (tree, best_of), which ``Turn.round``
+    counts one by one, the depth of its first joint instead."""
+    depths, first = episode.depths(), episode.first_joints()
+
+    def level(turn: Turn) -> int:
+        by_round = turn.peers == (turn.problem.id, turn.role, turn.round)
+        return turn.round if by_round or id(turn) not in first else depths[first[id(turn)]]
+
+    return {id(turn): level(turn) for turn in episode.turns}
+
+
+def _whitened(adv_B: Tensor, turns: Sequence[Turn], levels: Mapping[int, int]) -> Tensor:
+    """Return the advantages in standard deviations of those of the same role and level, less their mean."""
+    kinds = [(turn.role, levels[id(turn)]) for turn in turns]
     numbers: dict[object, int] = {}
     kind_B = torch.tensor([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)

@@ -7,11 +7,11 @@ agent's own effect, its partners', and their interaction. An agent's credit has 
     own + interaction                       beside the same partners (``resampled`` with ``first_joint``)
     own + interaction / G                   beside all partners' responses (``crossed``), at G x G rewards
     own + (partners + interaction) / 2      beside two of them (``crossed`` with two shifts), at 2 G
-    (own + interaction) G / (G - 1)         against other responses of its own there (``counterfactual``)
+    own + interaction                       against other responses of its own there (``counterfactual``)
 
-With its group's others as the baseline, a credit varies G / (G - 1) times as much. With one number for the role as the
-baseline, the differences between problems are added, and the partners' part, which a group has in common where the
-partners are the same.
+With its group's others as the baseline, which ``counterfactual`` has in it, a credit varies G / (G - 1) times as much.
+With one number for the role as the baseline, the differences between problems are added, and the partners' part, which
+a group has in common where the partners are the same.
 
 In a chain of two the first role is paid r1 + r2, so the luck of the second, given what it heard, is included. The best
 credit for its price has the least variance times seconds.
@@ -156,7 +156,7 @@ def _priced(
     credits = {
         "team_return": (own + partners + mixed, size),
         "first_joint of resampled": (own + mixed, agents * (size - 1) + 1),
-        "counterfactual": ((own + mixed) * size / (size - 1), size + agents * size * (size - 1)),
+        "counterfactual": (own + mixed, size + agents * size * (size - 1)),
         "crossed, 2 shifts": (own + partners * shared + mixed / 2, 2 * size),
     }
     if size**agents <= MOST:

@@ -50,7 +50,8 @@ def less_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
 
 
 def less_others(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """Return R - mean of the others: leave-one-out (arXiv 2402.14740). Unbiased. A turn alone in its group gets 0."""
+    """Return R - mean of the others: leave-one-out (arXiv 2402.14740). Unbiased for groups of one
+    size; a turn alone in its group gets 0."""
     size_B = size(peers_B)
     return less_mean(credit_B, peers_B) * size_B / (size_B - 1).clamp(min=1)
 
