@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
     """Return the message for an unknown command."""
-    from coevolve.recipe.inputs import did_you_mean
+    from coevolve.names import did_you_mean
 
     return f"no command {word!r}{did_you_mean(word, commands)}; `coevolve --help` lists them"
 

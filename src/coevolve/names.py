@@ -1,7 +1,9 @@
-"""Checks of names, which become folders, columns and terminal lines: letters, digits and ``-_.``, no paths."""
+"""Checks of names, which become folders, columns and terminal lines (letters, digits and ``-_.``, no paths), and the
+name that was meant where an unknown one is given."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +20,13 @@ def check_names(key: str, names: Iterable[object]) -> None:
             raise ValueError(
                 f"{key}: the name {str(name)[:80]!r} cannot be; want letters, digits and -_., no dot first, at most 64"
             )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"``, or an empty text if no known word is near."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
 def check_run_name(name: str) -> None:

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from coevolve.cast import CASTS
+from coevolve.names import did_you_mean
 from coevolve.plays import PLAYS
 from coevolve.recipe.build import parts
 from coevolve.recipe.components import component
-from coevolve.recipe.inputs import apply_overrides, did_you_mean, dump, load_yaml
+from coevolve.recipe.inputs import apply_overrides, dump, load_yaml
 from coevolve.recipe.read import load_recipe
 from coevolve.tasks import TASKS
 from coevolve.types import Problem

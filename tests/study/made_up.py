@@ -4,7 +4,7 @@ import math
 
 import yaml
 
-from coevolve.recipe.inputs import validate
+from coevolve.recipe.validate import validate
 from coevolve.study.claims import Study
 from coevolve.study.results import Evaluated, Machine, Result
 

@@ -58,7 +58,7 @@ def reproduce(args: argparse.Namespace) -> None:
 
 def _chosen(book: Book, names: list[str]) -> list[str]:
     """Return the claims with these names, or all if none is given. Raises ValueError for an unknown name."""
-    from coevolve.recipe.inputs import did_you_mean
+    from coevolve.names import did_you_mean
 
     for name in names:
         if name not in book.study.claims:

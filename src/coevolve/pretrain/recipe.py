@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from coevolve.files import shown
-from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
+from coevolve.recipe.inputs import apply_overrides, load_yaml
+from coevolve.recipe.validate import validate
 from coevolve.settings import Count, CountFromZero, Folder, NotNegative, Positive
 
 Precision = Literal["float32", "bfloat16"]

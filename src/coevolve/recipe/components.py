@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from coevolve.faults import is_interrupt, raised
 from coevolve.files import cut, shown
-from coevolve.recipe.inputs import did_you_mean, validate
+from coevolve.names import did_you_mean
+from coevolve.recipe.validate import validate
 
 Made = TypeVar("Made")
 

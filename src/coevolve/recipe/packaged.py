@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 
 HERE = Path(__file__).resolve()
 

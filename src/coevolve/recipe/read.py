@@ -21,9 +21,11 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.files import cut, shown
 from coevolve.learners import LEARNERS
 from coevolve.models.spec import LoraSpec, RecipePolicy
-from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.names import did_you_mean
+from coevolve.recipe.inputs import apply_overrides, load_yaml
 from coevolve.recipe.packaged import beside, located, packaged
 from coevolve.recipe.schema import Recipe
+from coevolve.recipe.validate import validate
 from coevolve.runs.identity import flat
 from coevolve.runs.signature import ROWS, rows_in
 from coevolve.types import Sampling

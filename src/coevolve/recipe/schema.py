@@ -14,8 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from coevolve import checks, defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.models.spec import RecipePolicy
-from coevolve.names import check_names, check_run_name
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import check_names, check_run_name, did_you_mean
 from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.types import PolicyName, Role, Sampling
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 from coevolve.report.wording import table_cell, table_rows
 
 NONE = "none"

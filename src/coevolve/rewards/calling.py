@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from coevolve.faults import blame
+from coevolve.names import did_you_mean
 from coevolve.recipe.components import from_file
-from coevolve.recipe.inputs import did_you_mean
 from coevolve.types import Case, Metrics, Role
 
 BATCHED = "_coevolve_batched"

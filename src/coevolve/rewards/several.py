@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 from weakref import ReferenceType, ref
 
+from coevolve.names import did_you_mean
 from coevolve.recipe.components import component
-from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.calling import read
 from coevolve.rewards.function import UserReward
 from coevolve.rewards.judge import JUDGE, Judge

@@ -6,7 +6,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 from coevolve.types import Case, Problem, Role
 
 SAID = "said"

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
-from coevolve.recipe.inputs import validate
+from coevolve.recipe.validate import validate
 from coevolve.rewards.writing_words import OURS, Words
 
 Ramp = tuple[float, float, float, float]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
 
 from coevolve.files import parse_json, read_json
-from coevolve.recipe.inputs import validate
+from coevolve.recipe.validate import validate
 
 Number = float | None
 """A number, or null for what could not be measured."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.learners import LEARNERS
-from coevolve.recipe.inputs import load_yaml, validate
+from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
+from coevolve.recipe.validate import validate
 from coevolve.runs.folder import RunDir, steps_of
 from coevolve.runs.lock import alone
 from coevolve.runs.signature import not_own

@@ -22,10 +22,11 @@ from pydantic import (
 )
 
 from coevolve.files import shown
-from coevolve.names import check_names
-from coevolve.recipe.inputs import did_you_mean, load_yaml, validate
+from coevolve.names import check_names, did_you_mean
+from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.read import load_recipe
 from coevolve.recipe.schema import Recipe
+from coevolve.recipe.validate import validate
 from coevolve.report.findings.statistics import EXACT
 from coevolve.report.wording import and_list
 from coevolve.study.measures import check_measure, evaluated

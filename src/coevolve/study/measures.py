@@ -21,7 +21,7 @@ from statistics import fmean
 import numpy as np
 
 from coevolve.files import shown
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 from coevolve.report.findings.curves import column, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.frontier import BEYOND, hypervolume
 from coevolve.report.findings.statistics import Floats

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
 from coevolve.models.names import is_recipe, is_to_pretrain, resolve
-from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
+from coevolve.recipe.validate import validate
 from coevolve.report.runs import Run, read
 from coevolve.runs.durable import make_folder, write_text
 from coevolve.runs.environment import differing, environment, lasting, processor, starts

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from coevolve.names import did_you_mean
 from coevolve.play import Feedback
 from coevolve.recipe.components import checked
-from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import AUX, MAIN, Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests

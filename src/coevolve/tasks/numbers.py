@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from coevolve import noise
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 from coevolve.rewards.equivalence import MathVerify
 from coevolve.rewards.numbers import is_right, last_number, number
 from coevolve.tasks import data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from coevolve.interfaces import Task
-from coevolve.recipe.inputs import did_you_mean
+from coevolve.names import did_you_mean
 from coevolve.tasks.heard import Voice
 from coevolve.types import Role
 

@@ -9,8 +9,8 @@ from numbers import Rational, Real
 from typing import Any
 
 from coevolve.files import shown
+from coevolve.names import did_you_mean
 from coevolve.play import Feedback
-from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.rewards.templates import names_in

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from coevolve.recipe.inputs import validate
+from coevolve.recipe.validate import validate
 from coevolve.teams.team import Team
 from coevolve.teams.telling import Piece
 from coevolve.types import Episode, Role, Turn

@@ -30,10 +30,11 @@ from coevolve.models.spec import PolicySpec
 from coevolve.names import check_run_name
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
-from coevolve.recipe.inputs import load_yaml, validate
+from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.read import anchored
 from coevolve.recipe.schema import Component, StrictSampling, check_roles
 from coevolve.recipe.trust import need_trust
+from coevolve.recipe.validate import validate
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
 from coevolve.teams.telling import OnPiece, StreamingEngine
