@@ -24,11 +24,12 @@ from transformers.utils import logging
 from coevolve.algorithms import magrpo, mareinforce, marloo
 from coevolve.collate import collate, rows_of
 from coevolve.learners.local import LocalLearner
+from coevolve.live import pay
 from coevolve.measure import Clock
 from coevolve.plays import resampled, rounds
 from coevolve.recipe.build import build
 from coevolve.recipe.read import load_recipe
-from coevolve.rollout import pay, rollout
+from coevolve.rollout import rollout
 from coevolve.runs.environment import processor
 from coevolve.trainer import Trainer, batch_of
 from coevolve.types import Algorithm, Case, Episode, Lesson, Row

@@ -8,7 +8,10 @@ import coevolve
 ROOT = Path(coevolve.__file__).parent
 FORBIDDEN = {"engines": {"learners", "report"}, "learners": {"engines", "report"}, "tasks": {"pretrain"}}
 """folder -> folders that nothing in it imports."""
-IN_LOOP = {f"coevolve.{part}" for part in ("play", "rollout", "cast", "collate", "trainer", "measure", "evaluate")}
+IN_LOOP = {
+    f"coevolve.{part}"
+    for part in ("play", "live", "overlap", "rollout", "cast", "collate", "trainer", "measure", "evaluate")
+}
 FAR = ("server", "started", "routes", "routed", "sharded", "shard", "processes")
 """Modules of engines and learners that are not in this process."""
 

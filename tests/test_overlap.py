@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_plays(minds_ctrl_c):
 
 
 def test_an_interrupt_does_not_wait_for_a_play_that_loops(monkeypatch, minds_ctrl_c):
-    monkeypatch.setattr("coevolve.rollout._GRACE", 0.1)
+    monkeypatch.setattr("coevolve.overlap._GRACE", 0.1)
     looping, ended = threading.Event(), threading.Event()
 
     async def play(p, team):

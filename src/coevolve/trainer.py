@@ -22,10 +22,11 @@ from coevolve.evaluate import SEED, choose, evaluate
 from coevolve.faults import ShortageError, blame, closed_after, during, one_line
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
+from coevolve.live import pay
 from coevolve.measure import Clock, learnt, note_parts, step_metrics
 from coevolve.models.spec import PolicySpec
 from coevolve.progress import Listener, progress
-from coevolve.rollout import Stage, pay, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.runs import checkpoint
 from coevolve.runs.callbacks import Arguments, CallbackHandler, check_callbacks
 from coevolve.runs.folder import RunDir

@@ -33,11 +33,12 @@ from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.premise import premise, start
 from coevolve.diagnose.scene import Row, Scene
 from coevolve.evaluate import SEED
+from coevolve.live import pay
 from coevolve.measure import Clock
 from coevolve.plays import observers, rounds
 from coevolve.recipe.schema import Recipe
 from coevolve.report.findings.verdicts import GAIN, SLOPE, reads
-from coevolve.rollout import Stage, pay, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Case, Episode, Turn
 
 SIMULTANEOUS = ("rounds", "tree", "best_of", "resampled", "hinted")

@@ -19,10 +19,11 @@ from coevolve.collate import collate, rows_of
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame, one_line
 from coevolve.interfaces import Task
+from coevolve.live import pay
 from coevolve.recipe.build import Parts, parts
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
-from coevolve.rollout import Stage, pay, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Batch, Case, Episode, Lesson, PolicyName, Problem, Say, Turn
 
 _MOST_TURNS = 200  # of an episode: prompts may grow with every turn
