@@ -33,7 +33,7 @@ from coevolve.runs.folder import RunDir
 from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import product_threads, side_by_side
+from coevolve.runtime.placement import most_tokens, product_threads, side_by_side
 from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Workers
 from coevolve.types import (
@@ -523,6 +523,6 @@ def _built(
     algorithm, turns = trainer.algorithm, trainer.batch_size * trainer.members * len(trainer.cast(0))
     how: dict[str, Any] = {"reference": algorithm.reference, "critic": algorithm.critic, "workers": workers}
     how |= {"steps": trainer.steps, "seed": trainer.seed, "threads": threads}
-    tokens = turns * trainer.sampling.length_range[1] * algorithm.objective.epochs
+    tokens = most_tokens(turns, trainer.sampling, algorithm)
     made: dict[PolicyName, Learner] = {**given, **(build_policies(specs, **how, tokens=tokens) if specs else {})}
     return {name: made[name] for name in policies}

@@ -267,7 +267,7 @@ def test_a_numba_that_fails_is_as_none_and_says_so(error: Exception, monkeypatch
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "torch"
     assert why_not(based(FAMILIES["llama"])) == f"compiled loops fail: {error!r}"
     causal, here = model(FAMILIES["llama"]), torch.device("cpu")
-    assert backend.planned(causal, here, "auto") == f"torch; not cpu: compiled loops fail: {error!r}"
+    assert backend.planned(causal, here, "auto") == ("torch", f"torch; not cpu: compiled loops fail: {error!r}")
     with pytest.raises(ValueError, match=r"^compute is cpu, which does not fit: compiled loops fail: "):
         backend.planned(causal, here, "cpu")
 

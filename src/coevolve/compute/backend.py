@@ -69,15 +69,19 @@ def about(backend: Backend, dtype: torch.dtype) -> str:
     return backend.about
 
 
-def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, kept: bool = False) -> str:
-    """Return a description of what ``choose`` will choose, from a model without weights (on the meta device). Raises
-    ValueError if that shows already that ``cpu`` does not fit."""
+def planned(
+    causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, kept: bool = False
+) -> tuple[str, str]:
+    """Return the name of the backend that ``choose`` will choose, from a model without weights (on the meta device),
+    and a description of it. Raises ValueError if that shows already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
-        return asked
+        return asked, asked
     why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal, kept))
     if why_not and asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
-    return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
+    if why_not:
+        return "torch", f"torch; not cpu: {why_not}"
+    return "cpu", "cpu, if compiled loops give what the model gives"
 
 
 def slow_dtype(backend: Backend, device: torch.device, dtype: torch.dtype) -> str | None:

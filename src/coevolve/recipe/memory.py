@@ -18,7 +18,7 @@ from coevolve.recipe.build import Parts
 from coevolve.recipe.room import GIB, Fit, Work, device_named, is_here, learning_work, place_of, sampling_work
 from coevolve.recipe.schema import Recipe
 from coevolve.runtime.cores import cores
-from coevolve.runtime.placement import keeps_copy, processes
+from coevolve.runtime.placement import keeps_copy, most_tokens, processes
 from coevolve.runtime.pool import LEARNERS_AT_ONCE
 from coevolve.types import PolicyName
 
@@ -106,11 +106,12 @@ def counted(made: Any, parameters: int) -> str:
     return f"{parameters:,} parameters" + f" (by Coevolve's table of the hub's models: {why})" * bool(why)
 
 
-def chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
-    """Return the backend for this policy's model. made: the model without weights."""
+def backend_of(recipe: Recipe, spec: PolicySpec, made: Any) -> tuple[str, str]:
+    """Return the name of the backend for this policy's model, and a description of it. made: the model without
+    weights."""
     asked = asked_of(spec.compute, recipe.threads)
-    found = planned(made, device_named(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
-    return found if is_here(spec.device) else f"{found} (there is no device {spec.device} on this machine)"
+    name, about = planned(made, device_named(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
+    return name, about if is_here(spec.device) else f"{about} (there is no device {spec.device} on this machine)"
 
 
 def publish_size(recipe: Recipe, spec: RecipePolicy, parameters: int, adapter: int) -> str:
@@ -137,14 +138,14 @@ def megabytes(size: int) -> str:
 def _processes(recipe: Recipe, checked: Parts, parameters: int) -> int:
     """Return how many worker processes would start. parameters: of all models that they would hold."""
     turns = recipe.batch_size * recipe.members * len(checked.cast()(0))
-    tokens = turns * recipe.sampling.length_range[1] * checked.algorithm.objective.epochs
+    tokens = most_tokens(turns, recipe.sampling, checked.algorithm)
     return processes(recipe.workers, cores(), parameters, tokens) if parameters else 0
 
 
 def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
     """Return the bytes of the copy of untrained weights that the compiled loops keep in each process that samples."""
     sampled = not recipe.learner and positions(recipe, spec)
-    loops = sampled and _keeps_copy(recipe, spec) and chosen(recipe, spec, made).startswith("cpu")
+    loops = sampled and _keeps_copy(recipe, spec) and backend_of(recipe, spec, made)[0] == "cpu"
     return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 

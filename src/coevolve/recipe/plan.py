@@ -104,7 +104,7 @@ def _compute(recipe: Recipe) -> list[str]:
             lines.append(f"  {name}: not here, its engine has it")
             continue
         made = weightless(spec.model)
-        lines.append(f"  {name}: {made if isinstance(made, str) else memory.chosen(recipe, spec, made)}")
+        lines.append(f"  {name}: {made if isinstance(made, str) else memory.backend_of(recipe, spec, made)[1]}")
     return lines
 
 

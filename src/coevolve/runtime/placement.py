@@ -13,7 +13,7 @@ import torch
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime.cores import cores
 from coevolve.settings import Workers
-from coevolve.types import PolicyName
+from coevolve.types import Algorithm, PolicyName, Sampling
 
 PAYS = 1e10
 """Floating-point operations of a step from which worker processes pay off: they take seconds and memory to start, which
@@ -44,6 +44,11 @@ def check_threads(count: int) -> None:
     most = max(_THREADS, cores())
     if not 1 <= count <= most:
         raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
+
+
+def most_tokens(turns: int, sampling: Sampling, algorithm: Algorithm) -> int:
+    """Return the most tokens that a step of so many turns learns from, each counted once an epoch."""
+    return turns * sampling.length_range[1] * algorithm.objective.epochs
 
 
 def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
