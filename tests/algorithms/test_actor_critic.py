@@ -8,6 +8,7 @@ from lesson_cases import no_reward
 
 from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
 from coevolve.algorithms import iac, maac, mareinforce
+from coevolve.algorithms.turn_values import _levels
 from coevolve.collate import collate, rows_of
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.maths.advantage import over_turns
@@ -309,6 +310,17 @@ def test_nodes_of_one_depth_of_a_tree_are_whitened_together():
 
     assert of_leaves([2.0, 2.0, 6.0, 6.0]) == pytest.approx([-1.0, 1.0, -1.0, 1.0])
     assert of_leaves([0.0] * 4) == pytest.approx([n / 5**0.5 for n in (-3, -1, 1, 3)])
+
+
+def test_a_sample_that_was_not_scored_is_of_the_level_of_its_peers():
+    # four samples of one turn, of which the third is scored; the episode's other turn is of the next round
+    samples = [turn("a", 10 + n, n) for n in range(4)]
+    for one in samples:
+        one.peers = ("p", "a", 0, "first")
+    later = turn("a", 14, 4)
+    later.peers = ("p", "a", 4)
+    given = Episode(P, 0, [*samples, later], [Joint((samples[2],), (1.0,)), Joint((later,), (2.0,), after=0)])
+    assert list(_levels(given).values()) == [0, 0, 0, 0, 4]
 
 
 def test_a_turn_that_is_alone_in_its_role_and_round_is_not_whitened_away():

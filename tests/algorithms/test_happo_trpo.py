@@ -119,15 +119,20 @@ def test_settings_out_of_range_are_named(wrong):
         trpo(**wrong)
 
 
-def test_the_others_kl_in_the_loss_is_multiplied_by_the_ratio_too():
-    # ann's turn of joint 0 became twice as probable; that of joint 1 stayed
+@pytest.mark.parametrize(("asked", "want"), [(1, 1.0), (0, 0.5)], ids=["chain", "at once"])
+def test_the_others_kl_in_the_loss_follows_the_turns_that_its_prompt_may_tell_of(asked, want):
+    """ann's turn became twice as probable; of the second episode it stayed. Advantages of both plays are doubled."""
     ann = batch([[-2.0]] * 2, [[0.0]] * 2, [[0.0]] * 2, [0.0] * 2).replace(joint_B=torch.tensor([0, 1]))
     columns = {KL_WEIGHT: torch.tensor([0.5, 0.5]), "trust_B": torch.tensor([3.0, 3.0])}
     targets = {name: Targets(torch.ones(2, 1), columns=columns) for name in ("ann", "bob")}
+    episodes = [paid((1.0, 1.0), spoke("x", "ann", "C"), spoke("y", "bob", "D")) for _ in range(2)]
+    for episode in episodes:
+        episode.turns[1].asked = asked
     logp_BT = torch.tensor([[-2.0 + math.log(2.0)], [-2.0]])
-    found, _ = joint_ratio(Lesson([], {"ann": ann, "bob": ann}), "ann", logp_BT, targets, {})
-    assert found["bob"].columns[KL_WEIGHT].tolist() == pytest.approx([1.0, 0.5])
+    found, _ = joint_ratio(Lesson(episodes, {"ann": ann, "bob": ann}), "ann", logp_BT, targets, {})
+    assert found["bob"].columns[KL_WEIGHT].tolist() == pytest.approx([want, 0.5])
     assert found["bob"].columns["trust_B"].tolist() == [3.0, 3.0]
+    assert found["bob"].adv_BT[:, 0].tolist() == pytest.approx([2.0, 1.0])
     assert found["ann"] is targets["ann"]
 
 

@@ -28,7 +28,7 @@ from toy import toy, without_times
 
 from coevolve import cli
 from coevolve.algorithms import maac
-from coevolve.engines import arrival, server, started
+from coevolve.engines import arrival, flight, server, started
 from coevolve.engines.arrival import Answer
 from coevolve.engines.base import Sample
 from coevolve.engines.local import LocalEngine
@@ -878,7 +878,7 @@ def test_a_turns_deadline_does_not_count_its_wait_behind_others(
     served: Serve, build_policy: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is short while another turn is sampled."""
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(flight, "MAX_CONNECTIONS", 1)
     engine, inbox, heard = served(), SimpleQueue[Callable[[], None]](), list[Turn]()
     engine.publish([build_policy(**LORA).published(0)])
 
@@ -888,7 +888,7 @@ def test_a_turns_deadline_does_not_count_its_wait_behind_others(
         engine.seconds = 20.0
         return Sample([EOS], [-1.0], True)
 
-    monkeypatch.setattr(engine, "_one", slowly)
+    monkeypatch.setattr(engine, "one", slowly)
     with engine.overlapped(inbox) as ask:
         for say in make_says([[5, 6]] * 3, Sampling(5)):
             ask(say, heard.append)

@@ -104,5 +104,7 @@ def test_the_kl_of_the_second_agent_is_beside_the_first_as_it_has_become(penalty
 def chain(a, b, logp_a, logp_b, paid):
     problem = Problem("p")
     first = Turn("pioneer", "ann", problem, 0, 0, [5], [a], [float(logp_a)], "", True, reward=0.0)
-    second = Turn("observer", "bob", problem, 0, 0, [7 + a], [b], [float(logp_b)], "", True, reward=float(paid))
+    second = Turn(
+        "observer", "bob", problem, 0, 0, [7 + a], [b], [float(logp_b)], "", True, reward=float(paid), asked=1
+    )
     return Episode(problem, 0, [first, second], [Joint((first, second), (0.0, float(paid)))])

@@ -403,21 +403,17 @@ def test_undecided_claims_are_counted_by_whether_they_have_all_their_seeds(verdi
         return SimpleNamespace(id="K1", verdict=verdict, found=[whole, last], follows=None)
 
     found = [judged(short) for short in verdicts.split()]
-    assert page._follows(found, 12).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
+    study = SimpleNamespace(seeds={"full": 12}, sources={})
+    assert page._follows(found, study).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
 
 
 def test_decided_claims_are_counted_by_source():
-    verdicts = {
-        "C1": "undecided",
-        "C2": "refuted",
-        "M1": "confirmed",
-        "M2": "refuted",
-        "M3": "confirmed",
-        "V1": "undecided",
-    }
+    verdicts = {"C1": "undecided", "C2": "refuted", "M1": "confirmed", "M2": "refuted", "M10": "confirmed"}
+    verdicts["V1"] = "undecided"
     found = [SimpleNamespace(id=id, verdict=said, found=[], follows=None) for id, said in verdicts.items()]
-    said = " Decided: of C1 to C2 1 refuted; of M1 to M3 2 confirmed and 1 refuted; of V1 to V1 none."
-    assert page._follows(found, 0).sentence.endswith(said)
+    study = SimpleNamespace(seeds={"full": 12}, sources={"C": "one paper", "M": "another", "V": "ours"})
+    said = " Decided: of the 2 C (one paper) 1 refuted; of the 3 M (another) 2 confirmed and 1 refuted; "
+    assert page._follows(found, study).sentence.endswith(f"{said}of the 1 V (ours) none.")
 
 
 def test_the_page_says_what_its_runs_are_of_and_how_it_measures(book):

@@ -365,7 +365,7 @@ def test_the_card_tells_trained_models_from_frozen_partners(mixed: Path, quick: 
         in (export(quick, tmp_path / "q") / "README.md").read_text()
     )
     team = SimpleNamespace(policies=dict.fromkeys(("ann", "eve", "tom")))
-    specs = {name: SimpleNamespace(weights="full" if name == "ann" else "frozen") for name in team.policies}
+    specs = {name: SimpleNamespace(trainable=name == "ann") for name in team.policies}
     said = _members(team, SimpleNamespace(policies=specs))
     assert said == "one language model, trained beside the frozen partners `eve`, `tom`,"
 

@@ -64,13 +64,17 @@ def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column
 
 
 def _levels(episode: Episode) -> dict[int, int]:
-    """Return id of a turn -> its round; of a turn that is one of several samples (tree, best_of), which ``Turn.round``
-    counts one by one, the depth of its first joint instead."""
+    """Return id of a turn -> its round; of samples of one turn (tree, best_of), which ``Turn.round`` counts one by one,
+    the depth of the first joint that one of them is part of, else the round of the first."""
     depths, first = episode.depths(), episode.first_joints()
+    depth_of: dict[object, int] = {}
+    for turn in episode.turns:
+        if id(turn) in first:
+            depth_of.setdefault(turn.peers, depths[first[id(turn)]])
 
     def level(turn: Turn) -> int:
-        by_round = turn.peers == (turn.problem.id, turn.role, turn.round)
-        return turn.round if by_round or id(turn) not in first else depths[first[id(turn)]]
+        by_round = turn.peers in ((), (turn.problem.id, turn.role, turn.round))
+        return turn.round if by_round else depth_of.setdefault(turn.peers, turn.round)
 
     return {id(turn): level(turn) for turn in episode.turns}
 

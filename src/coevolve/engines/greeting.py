@@ -11,23 +11,20 @@ from coevolve.runtime.requests import FailedError, cut, sent
 
 
 @dataclass(frozen=True)
-class Greeting:
-    """A server's answers. base: its name of the model without adapters; root: that model's folder or hub id, None
-    where it does not say; longest: its limit for prompt and turn together, less what it reserves; version: its own."""
+class Served:
+    """The model that a server has. base: its name of the model without adapters; root: that model's folder or hub id,
+    None where it does not say; longest: its limit for prompt and turn together, less what it reserves."""
 
     base: str
     root: str | None = None
     longest: int | None = None
-    version: str | None = None
 
 
-async def greet(client: Any, url: str, routes: Routes, needed: Iterable[str], model: str | None) -> Greeting:
-    """Ask a server what it can do. needed: the routes that it has to have; model: the name of its base model, None to
-    take the first listed one that is no adapter.
+async def served(client: Any, url: str, routes: Routes, model: str | None) -> Served:
+    """Ask a server for its base model. model: the name of that, None to take the first listed one that is no adapter.
 
-    Raises ValueError for a route that it lacks and where it lists no model, FailedError if it does not answer.
+    Raises ValueError where it lists no model, FailedError if it does not answer; a given name needs no list.
     """
-    version = await _checked_routes(client, url, routes, needed) if routes.schema else None
     said = ""
     try:
         answer = await sent(client, "/v1/models")
@@ -36,15 +33,11 @@ async def greet(client: Any, url: str, routes: Routes, needed: Iterable[str], mo
         base = model or next(iter(bases))
         found = bases.get(base, {})
         root, longest = found.get("root"), found.get("max_model_len")
-        return Greeting(
-            base,
-            root if isinstance(root, str) else None,
-            longest - routes.reserved if isinstance(longest, int) else None,
-            version,
-        )
+        longest = longest - routes.reserved if isinstance(longest, int) else None
+        return Served(base, root if isinstance(root, str) else None, longest)
     except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
         if model is not None:
-            return Greeting(model, version=version)  # a given name needs no list
+            return Served(model)
         if isinstance(error, FailedError):
             raise
         raise ValueError(
@@ -53,8 +46,11 @@ async def greet(client: Any, url: str, routes: Routes, needed: Iterable[str], mo
         ) from error
 
 
-async def _checked_routes(client: Any, url: str, routes: Routes, needed: Iterable[str]) -> str | None:
-    """Return the server's version, if it tells it. Raises ValueError for a route that it lacks."""
+async def version(client: Any, url: str, routes: Routes, needed: Iterable[str]) -> str | None:
+    """Ask a server for its version, None if it does not tell it. needed: the routes that it has to have.
+
+    Raises ValueError for a route that it lacks, FailedError if it does not answer.
+    """
     try:
         paths = dict((await sent(client, "/openapi.json")).json()["paths"])
     except (ValueError, LookupError, TypeError):
@@ -66,6 +62,5 @@ async def _checked_routes(client: Any, url: str, routes: Routes, needed: Iterabl
                 f"the server at {url} has no route {route}: {how}; one that is no {routes.name} can be "
                 "`engine: openai`, for frozen policies"
             )
-    if "/version" not in paths:
-        return None
-    return str((await sent(client, "/version")).json().get("version"))
+    said = (await sent(client, "/version")).json().get("version") if "/version" in paths else None
+    return None if said is None else str(said)

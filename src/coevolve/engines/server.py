@@ -21,10 +21,9 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from coevolve import defaults
-from coevolve.engines import arrival
+from coevolve.engines import arrival, greeting
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.flight import Flight, Inbox
-from coevolve.engines.greeting import greet
 from coevolve.engines.one_server import check_one_server
 from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import (
@@ -301,17 +300,17 @@ class ServerEngine(BaseEngine):
     async def _greet(self) -> None:
         """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
         ValueError for a route that it lacks."""
-        about = f"{self.routes.name} at {self.url}{self._started()}"
-        self.about, url = about, str(self.url)
+        at = f"at {self.url}{self._started()}"
+        self.about, url = f"{self.routes.name} {at}", str(self.url)
         sending = () if self.transfer == "disk" else TRANSFER
         needed = self.routes.needed({new.spec.weights for new in self.published.values()}, sending)
-        async with self._requests(lambda: f"{self._team}: {about} did not say what it can do") as client:
+        async with self._requests(lambda: f"{self._team}: {self.about} did not say what it can do") as client:
             try:
-                found = await greet(client, url, self.routes, needed, self.model)
+                if self.routes.schema and (version := await greeting.version(client, url, self.routes, needed)):
+                    self.about = f"{self.routes.name} {version} {at}"
+                found = await greeting.served(client, url, self.routes, self.model)
             except FailedError as error:
-                raise ShortageError(f"{self._team}: {about} does not answer: {error}") from error
-        if found.version is not None:
-            self.about = about.replace(self.routes.name, f"{self.routes.name} {found.version}", 1)
+                raise ShortageError(f"{self._team}: {self.about} does not answer: {error}") from error
         self._base, self._longest = found.base, found.longest
         self._check_model(found.root)
 

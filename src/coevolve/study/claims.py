@@ -219,12 +219,14 @@ class Beyond(_Strict):
 
 class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. about: what a
-    reader of the page has to know of all its runs. seeds: number of seeds per tier. written: the file's first commit
-    that the history holds, with its time. lost: commits, whole, that results name and the history does not hold, so
-    that it cannot show that the claims came first."""
+    reader of the page has to know of all its runs. sources: the letters that ids begin with -> where such claims are
+    from. seeds: number of seeds per tier. written: the file's first commit that the history holds, with its time. lost:
+    commits, whole, that results name and the history does not hold, so that it cannot show that the claims came
+    first."""
 
     page: str
     about: str = ""
+    sources: dict[str, str] = {}
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
     written: Annotated[str, Field(pattern="^[0-9a-f]{40}, .+$")] = ""
     lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []
@@ -320,14 +322,20 @@ class Book:
             raise ValueError(f"{self.file}: arms.{arm}: {error}") from error
         return recipe.model_copy(update={"output_dir": output})
 
+    def first(self, arm: str) -> Recipe:
+        """Return the recipe of an arm, with seed 0 and no place for its output, read once. Raises ValueError as
+        ``recipe`` does."""
+        if arm not in self._first:
+            self._first[arm] = self.recipe(arm, 0, Path())
+        return self._first[arm]
+
     @cached_property
-    def recipes(self) -> Mapping[str, Recipe]:
-        """The recipe of every arm, with seed 0 and no place for its output. Raises ValueError as ``recipe`` does."""
-        return {arm: self.recipe(arm, 0, Path()) for arm in self.study.arms}
+    def _first(self) -> dict[str, Recipe]:
+        return {}
 
     def settings(self, arm: str) -> Settings:
         """Return the settings that an arm's results must have been made with."""
-        return settings(shared_settings(self.recipes[arm]), self.study.arms[arm].evaluated)
+        return settings(shared_settings(self.first(arm)), self.study.arms[arm].evaluated)
 
     def arms_of(self, claim: str) -> list[str]:
         """Return the arms that decide a claim, each once, in the order in which they are compared."""

@@ -20,7 +20,7 @@ from coevolve.report.findings.verdicts import GAIN, SLOPE, holds
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list, many, number, within
 from coevolve.study import layout
-from coevolve.study.claims import ALPHA, Beyond, Book, Comparison
+from coevolve.study.claims import ALPHA, Beyond, Book, Comparison, Study
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
 from coevolve.study.measures import MEANINGS
@@ -68,7 +68,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
     found = [
-        Chapter(_follows(claims, book.study.seeds["full"])),
+        Chapter(_follows(claims, book.study)),
         Chapter(_claims(book, claims)),
         *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
@@ -111,29 +111,28 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
     missing = [seconds for arm in left or () if (seconds := each[arm]) is not None]
     if missing and len(missing) < len(known) * book.study.seeds["full"]:
         said = f"{in_words(sum(missing))} of {said}"
-    if len(known) < len(arms) or any(to_pretrain(book.recipes[arm]) for arm in set(left or ())):
+    if len(known) < len(arms) or any(to_pretrain(book.first(arm)) for arm in set(left or ())):
         return f"at least {said}"
     return said if all(arm in kept for arm in arms) else f"about {said}"
 
 
-def _follows(judged: Sequence[Judged], full: int) -> Section:
+def _follows(judged: Sequence[Judged], study: Study) -> Section:
     """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
-    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, full))}.{_by_source(judged)}"
+    said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, study.seeds['full']))}."
+    said += _by_source(judged, study.sources)
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
     none = "Nothing follows yet: no claim that has a consequence is decided."
     return Section("follows", "What follows", f"{follows or none}\n\n{said}")
 
 
-def _by_source(judged: Sequence[Judged]) -> str:
-    """Return which claims are decided of each source, which is told by the letters that ids begin with."""
-    sources: dict[str, list[Judged]] = {}
-    for one in judged:
-        sources.setdefault(one.id.rstrip("0123456789"), []).append(one)
+def _by_source(judged: Sequence[Judged], sources: Mapping[str, str]) -> str:
+    """Return how many claims of each source are decided. sources: the letters that ids begin with -> the source."""
     said = []
-    for ours in sources.values() if len(sources) > 1 else ():
+    for letters, source in sources.items():
+        ours = [one for one in judged if one.id.rstrip("0123456789") == letters]
         decided = Counter(one.verdict for one in ours if one.verdict not in ("undecided", "not run here"))
         counts = and_list([f"{count} {verdict}" for verdict, count in decided.most_common()])
-        said.append(f"of {ours[0].id} to {ours[-1].id} {counts or 'none'}")
+        said.append(f"of the {len(ours)} {letters} ({source}) {counts or 'none'}")
     return f" Decided: {'; '.join(said)}." * bool(said)
 
 

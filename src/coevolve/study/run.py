@@ -418,12 +418,12 @@ def seconds_of(arm: str, book: Book, kept: Results) -> float | None:
 
 def _similar(arm: str, book: Book, kept: Results) -> list[str]:
     """Return the arms with the same models and the same recipe, else those on the same task, else on any task."""
-    arms, recipes = book.study.arms, book.recipes
-    models = results.start_models(recipes[arm]).keys()
-    same = [other for other in kept if results.start_models(recipes[other]).keys() == models]
+    arms, asked = book.study.arms, book.first(arm)
+    models = results.start_models(asked).keys()
+    same = [other for other in kept if results.start_models(book.first(other)).keys() == models]
     return (
         [other for other in same if arms[other].recipe == arms[arm].recipe]
-        or [other for other in same if recipes[other].task["name"] == recipes[arm].task["name"]]
+        or [other for other in same if book.first(other).task["name"] == asked.task["name"]]
         or same
     )
 
