@@ -88,17 +88,25 @@ def ones(sample: Sample, spec: Any, role: str) -> Tensor:
 
 @cache
 def longer() -> dict[str, dict[str, Spread]]:
-    """Credit -> objective -> how it does where lengths differ, by the gradient of the team's expected pay."""
+    """Credit -> objective -> how it does where lengths differ, by the gradient of the team's expected pay; objectives
+    that refuse the credit are left out, and credits that all refuse."""
     [protocol] = (one for one in PROTOCOLS if one.name == LONGER)
-    sample, found = sample_of(LONGER, protocol.seed), dict[str, dict[str, Spread]]()
-    for label, spec in specs(protocol):
-        try:
-            found[label] = {name: _judged(sample, spec, column) for name, column in COLUMNS.items()}
-        except ValueError:
-            continue
-    return found
+    sample = sample_of(LONGER, protocol.seed)
+    every = {
+        label: {name: _judged(sample, spec, column) for name, column in COLUMNS.items()}
+        for label, spec in specs(protocol)
+    }
+    held = {label: {name: one for name, one in judged.items() if one is not None} for label, judged in every.items()}
+    return {label: judged for label, judged in held.items() if judged}
 
 
-def _judged(sample: Sample, spec: Any, column: Column) -> Spread:
+def _judged(sample: Sample, spec: Any, column: Column) -> Spread | None:
+    try:
+        return _spread(sample, spec, column)
+    except ValueError:
+        return None
+
+
+def _spread(sample: Sample, spec: Any, column: Column) -> Spread:
     agents = {role: found_of(sample, column.estimates(sample, spec, role), role) for role in ROLES}
     return spread(sample, agents, str(column.make(credit=spec, **column.settings).settings["credit"]))

@@ -100,7 +100,8 @@ def objective_lines() -> list[str]:
     found += ["", *_head(f"Objectives: {objectives.LONGER}", "algorithm", list(judged_longer))]
     [protocol] = (one for one in PROTOCOLS if one.name == objectives.LONGER)
     for name in objectives.COLUMNS:
-        found.append(f"| {name} | {' | '.join(_short(protocol, one[name]) for one in judged_longer.values())} |")
+        cells = [_short(protocol, one[name]) if name in one else "refused" for one in judged_longer.values()]
+        found.append(f"| {name} | {' | '.join(cells)} |")
     return found
 
 
