@@ -19,7 +19,7 @@ COURSES = (
 )
 
 
-@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("members", [2, 3, 4])
 @pytest.mark.parametrize(
     ("settings", "unbiased"),
     [({}, False), ({"baseline": "moving"}, True), ({"baseline": "none"}, True), ({"group": "role"}, True)],
