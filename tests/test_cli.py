@@ -304,6 +304,8 @@ def test_a_run_is_evaluated_as_asked(monkeypatch):
     assert cli.main(words.split()) == 0
     how = {"checkpoint": 3, "samples": 8, "play": "rounds", "problems": 5, "trust_code": True}
     assert asked == {"run": Path("there"), **how}
+    assert cli.main([*words.split(), "--decoding", "greedy", "--evaluation-seed", "4", "-o", "it.json"]) == 0
+    assert asked == {"run": Path("there"), **how, "decodings": ["greedy"], "seed": 4, "output": Path("it.json")}
 
 
 def test_a_diagnosis_is_of_the_checkpoint_asked_for(monkeypatch, capsys):

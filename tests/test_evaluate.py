@@ -339,6 +339,20 @@ def test_a_run_and_its_start_are_measured_with_the_random_numbers_of_the_seed_as
     assert seen == [7, 7]
 
 
+def test_one_decoding_has_the_rows_that_it_has_beside_the_other(run: Path, tmp_path: Path) -> None:
+    """And is no ``eval.json``, which reports take for the whole."""
+    both = evaluate_run(run, problems=4)
+    written = (run / "eval.json").read_text()
+    for decoding in ("greedy", "sampled"):
+        alone = evaluate_run(run, problems=4, decodings=[decoding], output=tmp_path / "it.json")
+        numbers = [{**row, "seconds": 0.0} for row in both["rows"] if row["decoding"] == decoding]
+        assert [{**row, "seconds": 0.0} for row in alone["rows"]] == numbers
+        assert len(numbers) == 3 + 4
+        assert json.loads((tmp_path / "it.json").read_text()) == alone
+        evaluate_run(run, problems=4, decodings=[decoding])
+    assert (run / "eval.json").read_text() == written
+
+
 def test_where_nothing_can_be_written_nothing_is_computed(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,10 +404,10 @@ def test_a_checkpoint_that_a_training_deletes_meanwhile_is_still_read(
     expected = evaluate_run(copy, problems=2)["rows"]
     measured = evaluated._evaluated
 
-    def slow(*given: Any) -> Any:
+    def slow(*given: Any, **how: Any) -> Any:
         shutil.rmtree(copy / "checkpoint-4", ignore_errors=True)
         lock.sweep_up(copy)  # as a training does that goes on
-        return measured(*given)
+        return measured(*given, **how)
 
     monkeypatch.setattr(evaluated, "_evaluated", slow)
     assert evaluate_run(copy, problems=2)["rows"] == expected

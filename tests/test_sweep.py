@@ -243,7 +243,7 @@ def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
     recipe = recipe.model_copy(update={"task": {**recipe.task, "text": "1e-4"}})
     monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: None)
     with alone(tmp_path) as lock:
-        pool._start(recipe, Slot(2), lock)
+        pool.train(recipe, Slot(2), lock)
     assert (
         load_recipe(tmp_path / "run" / "recipe.yaml").task == recipe.task
     )  # a text that looks like a number stays one
@@ -255,7 +255,7 @@ def test_a_run_sees_the_gpu_of_its_slot_and_computes_by_its_recipe_however_many_
     recipe, seen = load_recipe(QUICKSTART, ["threads=2", f"output_dir={tmp_path}/run"]), {}
     monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: seen.update(how["env"]))
     with alone(tmp_path) as lock:
-        pool._start(recipe, Slot(1, "GPU-a1"), lock)
+        pool.train(recipe, Slot(1, "GPU-a1"), lock)
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-a1"
     written = load_recipe(tmp_path / "run" / "recipe.yaml")
     assert (written.threads, written.policies["ann"].compute) == (1, "torch")
@@ -395,6 +395,26 @@ def test_the_next_run_is_under_way_before_somebody_looks_at_the_last(tmp_path, m
     with alone(tmp_path) as lock:
         pool.train_all(runs, [Slot(1)], lock, lambda running, ended: seen.append((list(running), list(ended))))
     assert next(running for running, ended in seen if ended) == [runs[1]]
+
+
+@pytest.mark.parametrize(("fails", "said"), [(False, ["train", "eval"]), (True, ["train"])])
+def test_what_follows_a_training_has_its_slot_and_waits_for_it_to_end_well(fails, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "does")
+    (tmp_path / "does").write_text(f'#!/bin/sh\necho "$3 $OMP_NUM_THREADS"\nsleep 0.1\nexit {int(fails)}\n')
+    (tmp_path / "does").chmod(0o700)
+    run = recipes(1)[0].model_copy(update={"output_dir": tmp_path / "run", "threads": 3})
+    seen = []
+
+    def then(*where):
+        return pool.start(["eval"], *where)
+
+    with alone(tmp_path) as lock:
+        failed = pool.run_all(
+            [(run, [pool.train, then])], [Slot(3)], lock, lambda running, ended: seen.append((len(running), len(ended)))
+        )
+    assert (tmp_path / "run" / pool.LOG).read_text().split("\n")[:-1] == [f"{word} 3" for word in said]
+    assert failed == ({run.output_dir: "train 3"} if fails else {})
+    assert all(sum(counts) == 1 for counts in seen)  # it has not ended in between
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -47,6 +47,8 @@ SEED = 0
 """Default seed, so that two runs are compared on the same problems with the same random numbers."""
 
 
+GREEDY, SAMPLED = DECODINGS = ("greedy", "sampled")
+
 BY_PROBLEM = "by_problem"
 """Key of a row with its mean reward of every problem, by the problem's id; ``eval.json`` leaves it out."""
 
@@ -69,14 +71,16 @@ def evaluate(
     seed: int = SEED,
     alone: Sequence[PolicyName] | None = None,
     samples: int = 1,
+    decodings: Sequence[str] = DECODINGS,
     progress: Callable[[str, float], None] = lambda done, seconds: None,
 ) -> list[Row]:
-    """Return one row per role of the team and one per policy alone, each greedy and sampled; see the module.
+    """Return one row per role of the team and one per policy alone, of each decoding; see the module.
 
     cast_at: role -> policy. policies: by name, for their KL. sampling: of a range of lengths the largest is used;
     greedy changes the temperature only. alone: the policies to evaluate alone (None: all); none where the task is not
-    ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. progress: called with what was
-    played, and the seconds that it took with its KL. Raises ValueError as ``rollout`` does, and for samples below 1.
+    ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. decodings: which of ``DECODINGS`` to
+    play; the rows of one do not depend on whether the other is played. progress: called with what was played, and the
+    seconds that it took with its KL. Raises ValueError as ``rollout`` does, and for samples below 1.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
@@ -86,8 +90,8 @@ def evaluate(
     if not getattr(task, "solo", True):
         tried = ()
     rows: list[Row] = []
-    greedy = dataclasses.replace(longest, temperature=0.0)
-    for decoding, chosen, members in (("greedy", greedy, 1), ("sampled", longest, samples)):
+    ways = {GREEDY: (dataclasses.replace(longest, temperature=0.0), 1), SAMPLED: (longest, samples)}
+    for decoding, (chosen, members) in [(name, ways[name]) for name in DECODINGS if name in decodings]:
         for setting, how, cast in [("team", play, cast_at), *(("alone", chain(), {first: name}) for name in tried)]:
             stage = Stage(cast, task, engine, chosen, seed, "evaluate")
             start = time.perf_counter()

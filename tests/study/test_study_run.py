@@ -23,6 +23,7 @@ from coevolve.runs.environment import FILE, environment, processor
 from coevolve.study import results, run
 from coevolve.study.claims import read
 from coevolve.study.page import cost
+from coevolve.sweep.slots import Slot
 
 pytestmark = pytest.mark.slow
 
@@ -557,40 +558,54 @@ def test_an_evaluation_that_cannot_be_is_named_before_anything_is_run(here):
         run._jobs(read(here / "claims.yaml"), ["T1"], [0], {})
 
 
+def jobs_of(here, *seeds):
+    book = read(here / "claims.yaml")
+    return book, [run.Job("toys", book.recipe("toys", seed, run.RUNS / f"toys-{seed}")) for seed in seeds]
+
+
 def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
     """Its run is kept as it is, and is told at the end."""
-    book = read(here / "claims.yaml")
-    jobs = [run.Job("toys", book.recipe("toys", seed, run.RUNS / f"toys-{seed}")) for seed in (0, 1)]
-
-    def fails(job, arm, folder):
-        if job.recipe.seed == 0:
-            raise RuntimeError("out of memory,\nas it says")
-        return 1.0
-
-    monkeypatch.setattr(run, "_collected", fails)
+    book, jobs = jobs_of(here, 0, 1, 2)
     collect = run._Collect(book, jobs, {})
-    collect({job.recipe.output_dir: None for job in jobs})
-    collect({job.recipe.output_dir: None for job in jobs})
-    assert collect.failed == {run.RUNS / "toys-0": "out of memory, as it says"}
-    assert list(collect.left) == [run.RUNS / "toys-0"]
-    said = "".join(capsys.readouterr())
-    assert said.count("toys, seed 1: kept; 1 of 2 left") == 1
-    assert said.count("toys, seed 0: trained, and could not be evaluated: out of memory, as it says") == 1
+    monkeypatch.setattr(run, "start", lambda *given: None)
+    monkeypatch.setattr(collect, "_keep", lambda job: 1.0)
+    for job in jobs[:2]:
+        job.recipe.output_dir.mkdir(parents=True)
+        collect.evaluate(job.recipe, Slot(1), 0)
+    ended = {job.recipe.output_dir: why for job, why in zip(jobs, ("out of memory", None, "killed"), strict=True)}
+    collect(ended)
+    collect(ended)
+    untold = "trained, and could not be evaluated: out of memory"
+    assert collect.failed == {run.RUNS / "toys-0": untold, run.RUNS / "toys-2": "killed"}
+    assert not collect.left
+    assert [line.partition(" left")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "toys, seed 0: failed; 2 of 3",
+        "toys, seed 1: kept; 1 of 3",
+        "toys, seed 2: failed; 0 of 3",
+    ]
+
+
+def test_a_result_that_cannot_be_written_stops_no_other(here, monkeypatch):
+    """As on a full disk, or of an evaluation whose file somebody has deleted."""
+    book, jobs = jobs_of(here, 0)
+    collect = run._Collect(book, jobs, {})
+    monkeypatch.setattr(run, "start", lambda *given: None)
+    jobs[0].recipe.output_dir.mkdir(parents=True)
+    collect.evaluate(jobs[0].recipe, Slot(1), 0)
+    collect({run.RUNS / "toys-0": None})
+    assert "evaluation.json" in collect.failed[run.RUNS / "toys-0"]
 
 
 def test_what_a_killed_evaluation_left_is_removed(here, monkeypatch):
-    """It links the whole checkpoint, and nobody would come by again once the result is there."""
-    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
-    left = job.recipe.output_dir / ".reading-x.tmp"
+    """It links the whole checkpoint, and nobody would come by again once the result is there; and what it had written
+    would be taken for that of the next."""
+    book, (job,) = jobs_of(here, 0)
+    left, old = (job.recipe.output_dir / name for name in (".reading-x.tmp", "evaluation.json"))
     left.mkdir(parents=True)
-
-    def fails(*given, **more):
-        raise ValueError("no checkpoint")
-
-    monkeypatch.setattr("coevolve.runs.evaluated.measure_run", fails)
-    with pytest.raises(ValueError, match="no checkpoint"):
-        run._collected(job, read(here / "claims.yaml").study.arms["toys"], here / "results")
-    assert not left.exists()
+    old.touch()
+    monkeypatch.setattr(run, "start", lambda *given: None)
+    run._Collect(book, [job], {}).evaluate(job.recipe, Slot(1), 0)
+    assert not left.exists() and not old.exists()
 
 
 def test_what_a_command_that_was_killed_left_of_a_kept_run_is_removed(here):
@@ -683,22 +698,21 @@ def test_a_run_that_is_made_again_is_compared_with_the_one_of_this_processor(her
 
 @pytest.mark.parametrize(("said", "seed"), [("", 2), (", evaluation_seed: 0", 0)])
 def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, monkeypatch, said, seed):
-    asked = {}
-
-    def measure_run(folder, **how):
-        asked.update(how)
-        raise ValueError("enough")
-
-    monkeypatch.setattr("coevolve.runs.evaluated.measure_run", measure_run)
     text = (here / "claims.yaml").read_text()
     (here / "claims.yaml").write_text(
         text.replace("toys: {recipe: toy.yaml}", f"toys: {{recipe: toy.yaml, samples: 3, evaluated_by: rounds{said}}}")
     )
-    book = read(here / "claims.yaml")
-    run.RUNS.mkdir(parents=True)
-    with pytest.raises(ValueError, match="enough"):
-        run._collected(run.Job("toys", book.recipe("toys", 2, run.RUNS)), book.study.arms["toys"], here)
-    assert asked == {"samples": 3, "play": "rounds", "seed": seed}
+    book, (job,) = jobs_of(here, 2)
+    job.recipe.output_dir.mkdir(parents=True)
+    started = []
+    monkeypatch.setattr(run, "start", lambda words, *given: started.append(words))
+    run._Collect(book, [job], {}).evaluate(job.recipe, Slot(1), 0)
+    asked = {}
+    monkeypatch.setattr("coevolve.runs.evaluated.evaluate_run", lambda folder, **how: asked.update(how, run=folder))
+    assert cli.main(started[0]) == 0
+    there = job.recipe.output_dir
+    how = {"samples": 3, "play": "rounds", "seed": seed, "decodings": ["sampled"], "output": there / "evaluation.json"}
+    assert asked == {"run": there, "problems": None, "checkpoint": None, "trust_code": False, **how}
 
 
 @pytest.mark.parametrize(

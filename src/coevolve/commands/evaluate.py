@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from coevolve.commands import Commands, at_checkpoint, command, overriding, quiet, trusting
+from coevolve.files import check_place
 
 
 def add(commands: Commands) -> None:
@@ -18,6 +20,10 @@ def add(commands: Commands) -> None:
     one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
     at_checkpoint(one)
     one.add_argument("--play", metavar="NAME", help="another play than the run was trained with, such as rounds")
+    one.add_argument("--decoding", choices=("greedy", "sampled"), help="one alone, without the time of the other")
+    one.add_argument("--evaluation-seed", type=int, metavar="N", help="other random numbers, for a second look")
+    about = "the file of the result; default: eval.json of a run, with both decodings of its own play"
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help=about)
     trusting(one)
 
 
@@ -26,7 +32,14 @@ def evaluate(args: argparse.Namespace) -> None:
     from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 
     quiet()
-    how = {"problems": args.problems, "samples": args.samples, "trust_code": args.trust_code}
+    how: dict[str, Any] = {"problems": args.problems, "samples": args.samples, "trust_code": args.trust_code}
+    if args.output is not None:
+        check_place(args.output, "--output")
+        how["output"] = args.output
+    if args.decoding is not None:
+        how["decodings"] = [args.decoding]
+    if args.evaluation_seed is not None:
+        how["seed"] = args.evaluation_seed
     if is_recipe(args.run):
         if args.checkpoint is not None:
             raise ValueError("--checkpoint is for runs; a recipe is played untrained")

@@ -6,10 +6,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coevolve.evaluate import BY_PROBLEM, SEED, Row, choose, evaluate, gains
+from coevolve.evaluate import BY_PROBLEM, DECODINGS, SEED, Row, choose, evaluate, gains
 from coevolve.faults import closed_after
 from coevolve.models.spec import PolicySpec
 from coevolve.recipe.build import build
@@ -30,25 +31,9 @@ _SLOW = 10.0
 """Seconds from which a part of an evaluation is announced when it is done."""
 
 
-def evaluate_run(
-    run: Path,
-    *,
-    problems: int | None = None,
-    checkpoint: int | None = None,
-    samples: int = 1,
-    play: str | None = None,
-    trust_code: bool = False,
-) -> dict[str, Any]:
-    """Evaluate a run as ``measure_run`` does, print the result as a table and return it."""
-    found = measure_run(
-        run,
-        problems=problems,
-        checkpoint=checkpoint,
-        samples=samples,
-        play=play,
-        trust_code=trust_code,
-        progress=_announce,
-    )
+def evaluate_run(run: Path, **how: Any) -> dict[str, Any]:
+    """Evaluate a run as ``measure_run`` does with these arguments, print the result as a table and return it."""
+    found = measure_run(run, **how, progress=_announce)
     show_evaluation(found)
     return found
 
@@ -60,19 +45,24 @@ def measure_run(
     checkpoint: int | None = None,
     samples: int = 1,
     play: str | None = None,
-    trust_code: bool = False,
     seed: int = SEED,
+    decodings: Sequence[str] = DECODINGS,
+    output: Path | None = None,
+    trust_code: bool = False,
     progress: Progress = lambda done, seconds: None,
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
-    Writes ``eval.json`` into the run and returns its contents. The cast is that of the last step trained. play: the
-    name of another play, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then
-    nothing is written. trust_code: as in ``recipe_of``. seed: of the random numbers; only results of the same seed can
-    be compared problem by problem. progress: as in ``evaluate``. Raises ValueError for a folder that is no run, code
-    that is not trusted, a step without a checkpoint, or more problems than the task has.
+    Writes a JSON file and returns its contents. The cast is that of the last step trained. play: the name of another
+    play, with its default settings, say ``rounds`` for a team that was ``hinted`` in training. seed: of the random
+    numbers; only results of the same seed can be compared problem by problem. decodings and progress: as in
+    ``evaluate``. output: the file; None is ``eval.json`` of the run, which reports and exports read, and no file with
+    another play or without one of the decodings. trust_code: as in ``recipe_of``. Raises ValueError for a folder that
+    is no run, code that is not trusted, a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
+    if output is None and play is None and set(decodings) == set(DECODINGS):
+        output = directory.path / "eval.json"
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
     if recipe.filled_servers:
@@ -80,22 +70,29 @@ def measure_run(
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         checkpoints.verify(folder)
-        if play is None:
-            check_writable(directory.path / "eval.json")  # before hours of work whose result could not be written
+        if output is not None:
+            check_writable(output)  # before hours of work whose result could not be written
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
         stack.enter_context(closed_after([trainer]))
         held_out = choose(trainer.task, problems)
         step = steps_of(folder)
         cast = trainer.cast(max(step - 1, 0))
         distinct = _unlike({name: trainer.policies[name].spec for name in trainer.speakers})
-        before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed, progress)
+        played = partial(
+            _evaluated, trainer, cast, held_out, samples=samples, seed=seed, decodings=decodings, progress=progress
+        )
+        before = played("start", distinct)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, "trained", cast, trainer.speakers, held_out, samples, seed, progress)
+        after = played("trained", trainer.speakers)
         result = _described(trainer, step, held_out, before + gains(before, after), samples, seed)
-    if play is None:
-        write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
+    _write(result, output)
     return result
+
+
+def _write(result: Mapping[str, Any], output: Path | None) -> None:
+    if output is not None:
+        write_text(output, json.dumps(result, indent=1) + "\n")
 
 
 def _check_no_training(directory: RunDir) -> None:
@@ -114,22 +111,38 @@ def evaluate_recipe(
     *,
     problems: int | None = None,
     samples: int = 1,
+    seed: int = SEED,
+    decodings: Sequence[str] = DECODINGS,
+    output: Path | None = None,
     trust_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate the start weights of a recipe without training: an untrained baseline.
 
-    Prints a table and returns its contents. trust_code: run the code that the recipe names. Raises ValueError as
-    ``load_recipe`` does, for code that is not trusted, and for more problems than the task has.
+    Prints a table and returns its contents. output: a file to write these to. seed and decodings: as in
+    ``measure_run``. trust_code: run the code that the recipe names. Raises ValueError as ``load_recipe`` does, for code
+    that is not trusted, and for more problems than the task has.
     """
     recipe = load_recipe(path, overrides).model_copy(update={"callbacks": []})  # there is no training
     if not trust_code:
         need_trust(path, recipe.record())
+    if output is not None:
+        check_writable(output)
     trainer = build(recipe.model_copy(update={"learner": without_cluster(recipe.learner)}))
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
-        cast = trainer.cast(0)
-        rows = _evaluated(trainer, "start", cast, trainer.speakers, held_out, samples, SEED, _announce)
-        result = _described(trainer, 0, held_out, rows, samples, SEED)
+        rows = _evaluated(
+            trainer,
+            trainer.cast(0),
+            held_out,
+            "start",
+            trainer.speakers,
+            samples=samples,
+            seed=seed,
+            decodings=decodings,
+            progress=_announce,
+        )
+        result = _described(trainer, 0, held_out, rows, samples, seed)
+    _write(result, output)
     show_evaluation(result)
     return result
 
@@ -166,14 +179,18 @@ def _described(
 
 def _evaluated(
     trainer: Trainer,
-    weights: str,
     cast: Mapping[Role, PolicyName],
-    alone: Sequence[PolicyName],
     problems: Sequence[Problem],
+    weights: str,
+    alone: Sequence[PolicyName],
+    *,
     samples: int,
     seed: int,
+    decodings: Sequence[str],
     progress: Progress,
 ) -> list[Row]:
+    """Return the rows of ``evaluate`` with the trainer's weights of now. weights: what the rows and the progress call
+    them."""
     rows = evaluate(
         task=trainer.task,
         play=trainer.play,
@@ -185,6 +202,7 @@ def _evaluated(
         alone=alone,
         samples=samples,
         seed=seed,
+        decodings=decodings,
         progress=lambda done, seconds: progress(f"{weights}, {done}", seconds),
     )
     return [{"weights": weights, **row} for row in rows]

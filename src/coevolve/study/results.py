@@ -45,6 +45,8 @@ _FREE_KEYS = FREE_KEYS | {"seed"}
 _COMPUTES = re.compile(r"(src|recipes)/|study/.+\.yaml$")
 """Files of a checkout whose changes may change a result."""
 _CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
+DECODING = "sampled"
+"""The decoding of the evaluation, as ``coevolve eval`` calls it."""
 _ONE_FOR_ALL = 0
 """The evaluation seed of results that do not record one."""
 
@@ -209,7 +211,7 @@ def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mappin
         commit="; ".join(dict.fromkeys(map(commit_of, [*begun, environment()]))),
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
-        rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == "sampled"],
+        rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == DECODING],
         took=Took(
             training=round(training, 2),
             evaluation=round(seconds, 2),

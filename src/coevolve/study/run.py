@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,16 +33,19 @@ from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone, sweep_up
 from coevolve.study import results
-from coevolve.study.claims import Arm, Book
+from coevolve.study.claims import Book
 from coevolve.study.results import Everywhere, Result, Results, one_per_seed
 from coevolve.study.verdicts import MADE_APART, Found, judge
-from coevolve.sweep.pool import LOG, train_all
+from coevolve.sweep.pool import LOG, run_all, start, train
 from coevolve.sweep.run import newest_step, places_for, unfinished
 from coevolve.sweep.show import progress
+from coevolve.sweep.slots import Slot
 
 RUNS = Path("runs") / "study"
 
 _PREMISES = "premises"
+_EVALUATION = "evaluation.json"
+"""The file of a run with what its result is made of: one decoding only, so it is not its ``eval.json``."""
 _HOUR = 3600
 
 
@@ -129,7 +133,7 @@ def _remove_checkpoints(folder: Path) -> None:
 
 
 def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Results) -> dict[Path, str]:
-    """Make the runs; returns log file or folder -> reason, of those that failed."""
+    """Make the runs; returns log file -> reason, of those that failed."""
     collect = _Collect(book, todo, done)
     for model in dict.fromkeys(model for job in todo for model in to_pretrain(job.recipe)):
         say(f"{model} is pre-trained first, for a time that is not known; runs that need it stay at step 0 until then")
@@ -277,19 +281,18 @@ def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
 
 
 def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
-    """Train and evaluate the runs; returns log file or folder -> reason, of those that failed."""
-    left = _left(todo)
-    waiting = {recipe.output_dir for recipe in left}
-    collect({job.recipe.output_dir: None for job in todo if job.recipe.output_dir not in waiting})
-    with progress(len(todo) - len(left), len(todo), console(WIDE, highlight=False)) as show:
+    """Train and evaluate the runs; returns log file -> reason, of those that failed."""
+    recipes = [job.recipe for job in todo]
+    untrained = {recipe.output_dir for recipe in _left(todo)}
+    runs = [(one, [train] * (one.output_dir in untrained) + [collect.evaluate]) for one in recipes]
+    with progress(0, len(todo), console(WIDE, highlight=False)) as show:
 
         def watch(running: Sequence[Recipe], ended: Mapping[Path, str | None]) -> None:
             show(running, ended)
             collect(ended)
 
-        failed = train_all(left, places_for([job.recipe for job in todo], len(left), jobs), lock, watch)
-    evaluations = {folder: f"could not be evaluated: {why}" for folder, why in collect.failed.items()}
-    return {folder / LOG: why for folder, why in failed.items()} | evaluations
+        run_all(runs, places_for(recipes, len(todo), jobs), lock, watch)
+    return {folder / LOG: why for folder, why in collect.failed.items()}
 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
@@ -311,31 +314,57 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
 
 
 class _Collect:
-    """A callable that evaluates the runs that have ended and writes their results; also estimates the time left."""
+    """The evaluation of trained runs, as a stage of the pool, and a callable that writes the results of runs that have
+    ended; also estimates the time left."""
 
     def __init__(self, book: Book, todo: Sequence[Job], done: Results, folder: Path | None = None) -> None:
         self.left = {job.recipe.output_dir: job for job in todo}
         self.failed: dict[Path, str] = {}
-        """Folder -> reason, of runs that were trained and could not be evaluated; they keep their checkpoints."""
+        """Folder -> reason; a run that was trained and could not be evaluated keeps its checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
+        self._began: dict[Path, float] = {}
         self._expected = {arm: seconds_of(arm, book, done) for arm in dict.fromkeys(job.arm for job in todo)}
         self._took: dict[str, list[float]] = {}
         self._all = len(todo)
 
+    def evaluate(self, recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
+        """Start the evaluation of a trained run, with a file of its folder as output."""
+        run = recipe.output_dir
+        how = self._arms[self.left[run].arm].evaluated
+        sweep_up(run)  # what an evaluation that was killed had linked
+        (run / _EVALUATION).unlink(missing_ok=True)
+        self._began[run] = time.time()
+        seed = recipe.seed if how.seed is None else how.seed
+        words = ["eval", str(run), "--output", str(run / _EVALUATION), "--decoding", results.DECODING]
+        words += ["--samples", str(how.samples), "--evaluation-seed", str(seed)]
+        words += [] if how.play is None else ["--play", how.play]
+        return start(words, recipe, slot, lock)
+
     def __call__(self, ended: Mapping[Path, str | None]) -> None:
-        for folder, why in ended.items():
-            if folder in self.left and folder not in self.failed and why is None:
-                job = self.left[folder]
-                try:
-                    seconds = _collected(job, self._arms[job.arm], self._folder)
-                except (ValueError, OSError, RuntimeError) as error:
-                    self.failed[folder] = one_line(error)
-                    say(f"{job.name}: trained, and could not be evaluated: {self.failed[folder]}")
-                    continue
-                self._took.setdefault(job.arm, []).append(seconds)
-                del self.left[folder]
-                say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
+        for folder in [folder for folder in self.left if folder in ended]:
+            job, why = self.left.pop(folder), ended[folder]
+            try:
+                if why is None:
+                    seconds = self._keep(job)
+                    self._took.setdefault(job.arm, []).append(seconds)
+            except (ValueError, OSError) as error:
+                why = one_line(error)
+            if why is not None:
+                trained = "trained, and could not be evaluated: " * (folder in self._began)
+                self.failed[folder] = f"{trained}{why}"
+            said = "kept" if why is None else "failed"
+            say(f"{job.name}: {said}; {len(self.left)} of {self._all} left{self.time_left()}")
+
+    def _keep(self, job: Job) -> float:
+        """Write the result of an evaluated run and remove its checkpoints; returns the seconds that the run took."""
+        file = job.recipe.output_dir / _EVALUATION
+        seconds = file.stat().st_mtime - self._began[job.recipe.output_dir]
+        how = self._arms[job.arm].evaluated
+        result = results.result_of(job.arm, job.recipe, how, read_json(file), seconds)
+        results.write(result, results.result_file(self._folder, job.arm, job.recipe.seed, result.machine.processor))
+        _remove_checkpoints(job.recipe.output_dir)
+        return result.seconds
 
     def time_left(self) -> str:
         """Return the time left in words, as hours of one process; empty while no such run's time is known."""
@@ -345,21 +374,6 @@ class _Collect:
             return ""
         least = "at least " * (len(known) < len(self.left))
         return f", {least}{in_words(sum(known))} of one process by what such runs took"
-
-
-def _collected(job: Job, arm: Arm, folder: Path) -> float:
-    """Evaluate a trained run and write its result; returns the seconds of training and evaluation."""
-    from coevolve.runs.evaluated import measure_run  # imports torch, which is not needed to report a faulty claims file
-
-    began = time.perf_counter()
-    sweep_up(job.recipe.output_dir)  # what an evaluation that was killed had linked
-    how = arm.evaluated
-    seed = job.recipe.seed if how.seed is None else how.seed
-    found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
-    result = results.result_of(job.arm, job.recipe, how, found, time.perf_counter() - began)
-    results.write(result, results.result_file(folder, job.arm, job.recipe.seed, result.machine.processor))
-    _remove_checkpoints(job.recipe.output_dir)
-    return result.seconds
 
 
 def _measure_premises(book: Book, claims: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""The process of one ``coevolve train`` in a sweep, which ends when the sweep ends, for whatever reason.
+"""The process of one command of ``coevolve`` in a sweep, which ends when the sweep ends, for whatever reason.
 
 Standard input is a pipe whose other end the sweep holds. When that closes, because the sweep was interrupted or died
-(killed, out of memory), the training is interrupted as by Ctrl-C and can be resumed.
+(killed, out of memory), the command is interrupted as by Ctrl-C; a training can be resumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pool of training processes, as many at once as there are slots."""
+"""The pool of a sweep's processes, as many at once as there are slots."""
 
 from __future__ import annotations
 
@@ -25,39 +25,54 @@ from coevolve.runs.lock import alone
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"
-"""The file in a run's folder with the output of its training."""
+"""The file in a run's folder with the output of its processes."""
 
 _POLL = 0.3  # seconds between two looks at the processes
 
 Watch = Callable[[Sequence[Recipe], Mapping[Path, str | None]], None]
-"""A callback: (recipes of the runs that train now, folder -> why it failed or None, of all runs that have ended)."""
+"""A callback: (recipes of the runs under way, folder -> why it failed or None, of all runs that have ended)."""
+
+Stage = Callable[[Recipe, Slot, int], "subprocess.Popen[bytes]"]
+"""A function that starts a process for a run, such as ``train``. The number is a file descriptor that the process keeps
+open as long as it lives."""
 
 
 @dataclass(frozen=True)
-class _Training:
+class _Running:
     recipe: Recipe
     slot: Slot
     process: subprocess.Popen[bytes]
+    later: Sequence[Stage]
 
 
 def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch: Watch) -> dict[Path, str]:
-    """Train each recipe in its folder, or resume there; returns folder -> reason, of runs that failed or are in use.
+    """Train each recipe in its folder, or resume there; see ``run_all``."""
+    return run_all([(recipe, [train]) for recipe in recipes], slots, lock, watch)
 
-    lock: a file descriptor that the processes keep open as long as they live. They end with this call, however it
-    ends, even if this process is killed (``child``).
+
+def run_all(
+    runs: Sequence[tuple[Recipe, Sequence[Stage]]], slots: Sequence[Slot], lock: int, watch: Watch
+) -> dict[Path, str]:
+    """Run the stages of each recipe one after the other in one slot; returns folder -> reason, of runs that failed or
+    are in use. A stage that fails is the run's last.
+
+    lock: the file descriptor for the stages. The processes end with this call, however it ends, even if this process is
+    killed (``child``).
     """
-    waiting, free = [*recipes], [*slots]
-    running: list[_Training] = []
+    waiting, free = [*runs], [*slots]
+    running: list[_Running] = []
     ended: dict[Path, str | None] = {}
+
+    def begin(recipe: Recipe, stages: Sequence[Stage], slot: Slot) -> None:
+        try:
+            running.append(_Running(recipe, slot, stages[0](recipe, slot, lock), stages[1:]))
+        except (ValueError, OSError) as error:  # another training is in the folder, or it cannot be written
+            ended[recipe.output_dir] = one_line(error)
+            free.append(slot)
 
     def fill() -> None:
         while waiting and free:
-            recipe = waiting.pop(0)
-            try:
-                running.append(_start(recipe, free[0], lock))
-                del free[0]
-            except (ValueError, OSError) as error:  # another training is in the folder, or it cannot be written
-                ended[recipe.output_dir] = one_line(error)
+            begin(*waiting.pop(0), free.pop(0))
 
     try:
         while waiting or running:
@@ -65,16 +80,21 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
             time.sleep(_POLL)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
-                free.append(one.slot)
-                ended[one.recipe.output_dir] = _why(one)
-            fill()  # before ``watch``, which may take as long as a run, for instance to evaluate what has ended
+                if one.later and not one.process.returncode:
+                    begin(one.recipe, one.later, one.slot)
+                else:
+                    ended[one.recipe.output_dir] = _why(one)
+                    free.append(one.slot)
+            fill()  # before ``watch``, which may take its time
             watch([one.recipe for one in running], ended)
     finally:
         _stop(running)
     return {run: why for run, why in ended.items() if why is not None}
 
 
-def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
+def train(recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
+    """Start the training of a recipe in its folder, or resume it there. Raises ValueError or OSError for a folder that
+    is in use, or cannot be written."""
     run = recipe.output_dir
     check_folder(run, "output_dir")
     # The run reads the recipe that was checked, not the file, which may have been edited meanwhile.
@@ -91,9 +111,14 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
             RunDir(run).truncate(0)
         _write_recipe(run, record)
     resume = ["--resume"] if RunDir(run).begun else []
-    with (run / LOG).open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "coevolve.sweep.child", "train", str(run / "recipe.yaml"), *resume],
+    return start(["train", str(run / "recipe.yaml"), *resume], recipe, slot, lock)
+
+
+def start(words: Sequence[str], recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
+    """Start a command of ``coevolve`` for a run, on the GPU and threads of its slot, with its output in ``LOG``."""
+    with (recipe.output_dir / LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "coevolve.sweep.child", *words],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -101,7 +126,6 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
             pass_fds=(lock,),
             start_new_session=True,  # Ctrl-C in the terminal reaches the sweep only, which then ends its processes
         )
-    return _Training(recipe, slot, process)
 
 
 def _write_recipe(run: Path, record: Mapping[str, Any]) -> None:
@@ -113,16 +137,16 @@ def _write_recipe(run: Path, record: Mapping[str, Any]) -> None:
         write_text(run / signature.FILE, signed)
 
 
-def _stop(running: Sequence[_Training]) -> None:
+def _stop(running: Sequence[_Running]) -> None:
     for one in running:
         assert one.process.stdin is not None
-        one.process.stdin.close()  # interrupts the training, see ``child``
+        one.process.stdin.close()  # interrupts the process, see ``child``
     for one in running:
         one.process.wait()
 
 
-def _why(one: _Training) -> str | None:
-    """Return the last line that a failed training printed, or the signal that killed it; None if it did not fail."""
+def _why(one: _Running) -> str | None:
+    """Return the last line that a failed process printed, or the signal that killed it; None if it did not fail."""
     code = one.process.returncode
     if code == 0:
         return None
