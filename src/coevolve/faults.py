@@ -67,6 +67,10 @@ _WORDS = {
 shorter than what was written to it."""
 
 
+_DEVICES = ("cuda error", "cuda driver", "cublas", "cudnn", "nccl", "hip error")
+"""What is in the messages of GPUs and of the libraries that ranks talk by, in lower case."""
+
+
 class ShortageError(OSError):
     """A shortage of the machine: memory, disk, files, processes. The message is one line: where, and what to do."""
 
@@ -137,6 +141,12 @@ def _shortage(error: BaseException) -> tuple[str, str] | None:
         return None
     said = one_line(error).lower()
     return next((what for words, what in _WORDS.items() if words in said), None)
+
+
+def of_device(error: BaseException) -> bool:
+    """Return whether an error is of a GPU, or of ranks that talk to each other, whatever was being done meanwhile."""
+    said = one_line(error).lower()
+    return any(words in said for words in _DEVICES)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -44,8 +45,9 @@ from coevolve.play import Roles, score
 from coevolve.plays import rounds
 from coevolve.rollout import Stage, rollout
 from coevolve.runs.folder import read_lines
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import FailedError
+from coevolve.runtime.requests import FailedError, asked
 from coevolve.types import Case, Problem, Sampling, Turn
 
 pytestmark = pytest.mark.slow
@@ -561,7 +563,13 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
         engine.generate({"a": make_says([[5]], Sampling(5, temperature=0.001))})
     for temperature in (0.0, 0.01):
         engine.generate({"a": make_says([[5]], Sampling(5, temperature=temperature))})
-    for wrong, said in (({"url": "here:80"}, "url is 'here:80'"), ({"url": "http://x", "start": {}}, "remove one")):
+    for wrong, said in (
+        ({"url": "here:80"}, "url is 'here:80'"),
+        ({"url": "http://127.0.0.1:80800"}, "url is 'http://127.0.0.1:80800'; want one such as"),
+        ({"url": "http://127.0.0.1:80o0"}, "url is 'http://127.0.0.1:80o0'; want one such as"),
+        ({"url": "http://"}, "url is 'http://'; want one such as"),
+        ({"url": "http://x", "start": {}}, "remove one"),
+    ):
         with pytest.raises(ValueError, match=said):
             ServerEngine(**wrong)
 
@@ -922,9 +930,55 @@ def test_a_fork_does_not_keep_a_server_when_who_started_it_is_gone() -> None:
     Path(log).unlink()
 
 
+@pytest.mark.parametrize("written", ["http://here:80/v1", "http://here:80/v1/", "http://here:80/", "http://here:80"])
+def test_an_address_may_be_written_as_for_openais_clients(written: str) -> None:
+    assert ServerEngine(url=written).url == "http://here:80"
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """A process that can open no file, pipe or connection any more."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, most))
+    try:
+        with suppress(OSError):
+            while True:
+                used.append(os.dup(1))
+        yield
+    finally:
+        for one in used:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+
+
+def test_want_of_open_files_is_told_as_that_and_not_as_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with httpx2.Client(base_url="http://127.0.0.1:9", trust_env=False) as client:
+        monkeypatch.setattr(httpx2, "Client", lambda **how: nullcontext(client))
+        with no_file_left(), pytest.raises(ShortageError, match=r"^/health: too many open files .*raise the limit"):
+            asked("http://127.0.0.1:9", "/health", None, 5.0)
+        with pytest.raises(FailedError, match=r"^/health: ConnectError"):
+            asked("http://127.0.0.1:9", "/health", None, 5.0)
+
+
+def test_a_flight_that_cannot_begin_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event loop takes three files."""
+
+    def fails(work: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(flight.asyncio, "run", fails)
+    begun = Beside(lambda: flight.Flight(ServerEngine(url="http://127.0.0.1:9"), SimpleQueue()))
+    with pytest.raises(OSError, match="Too many open files"):
+        begun.found(20, "the flight")
+
+
 def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callable[[str], None]) -> None:
     policy = build_policy(**LORA).published(0)
     with pytest.raises(ShortageError, match="no program vllm on the PATH to start a server with"):
+        ServerEngine().publish([policy])
+    program("#!/nowhere/bin/python\n")  # of an environment that was moved
+    with pytest.raises(ShortageError, match=r"/vllm does not start: the program that its first line names is missing$"):
         ServerEngine().publish([policy])
     program("#!/bin/sh\necho 'error: no such flag --nonsense=1'\necho\nexit 2\n")
     with pytest.raises(ShortageError, match="ended as it started; it said 'error: no such flag") as told:

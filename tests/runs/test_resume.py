@@ -604,6 +604,23 @@ def test_a_full_disk_leaves_the_run_loadable(micro_model, run, monkeypatch):
     assert checkpoint.load(toy(micro_model), run / "checkpoint-4") == 4
 
 
+def test_a_fault_of_a_gpu_is_no_full_disk_and_no_checkpoint_of_another_version(micro_model, run):
+    """Whoever reads that of a checkpoint would delete it."""
+
+    def broken(*given):
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    trainer = toy(micro_model, steps=6)
+    trainer.policies["ann"].save = broken
+    with pytest.raises(RuntimeError, match=r"^CUDA error: unspecified launch failure$"):
+        trainer.run(run, resume=True)
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-2", "checkpoint-4"]
+    trainer = toy(micro_model)
+    trainer.policies["ann"].load = broken
+    with pytest.raises(RuntimeError, match=r"^CUDA error: unspecified launch failure$"):
+        checkpoint.load(trainer, run / "checkpoint-4")
+
+
 def test_ranks_that_are_lost_while_a_checkpoint_is_written_are_no_full_disk(micro_model, tmp_path, capsys):
     trainer, saved = toy(micro_model, steps=4), []
     save = trainer.policies["ann"].save

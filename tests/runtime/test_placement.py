@@ -100,3 +100,21 @@ def test_a_copy_by_torch_leaves_the_threads_as_they_are(build_policy: Build) -> 
     use_threads(2, one=False)
     LocalEngine().publish([published])
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("said", "count"), [(None, 2), ("3", 3)])
+def test_a_containers_quota_bounds_pytorchs_default(
+    said: str | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads that share the time of two cores stand still for a third of it."""
+    monkeypatch.setattr(placement, "quota", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    use_threads(None, one=True)
+    assert placement.product_threads() == count
+    use_threads(None, one=False)
+    assert torch.get_num_threads() == count
+    torch.set_num_threads(4)  # by the program, which knows what it does
+    use_threads(None, one=False)
+    assert torch.get_num_threads() == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
@@ -275,6 +276,27 @@ def test_a_process_that_stands_still_is_told(
         asked(busy)
     assert pool._running == [] and first.process.exitcode == -signal.SIGKILL
     assert asked(busy) == ["done"]
+
+
+def test_a_process_that_stops_while_it_answers_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an answer of which a part has come: who reads the rest in one go would wait for ever."""
+    monkeypatch.setattr("coevolve.runtime.pool._LOOK", 0.1)
+    monkeypatch.setattr("coevolve.runtime.pool._LOOKS", 5)
+    pool = pool_of(pair)
+    assert pool([Job(["full"], works, (0.0, b""))]) == ["done"]
+    asked = Beside(lambda: pool([Job(["full"], stops_while_it_answers, ())]))
+    with pytest.raises(ShortageError, match=r"works for full, has not answered, and used no processor time for 0 s"):
+        asked.found(60, "the pool")
+    assert pool._running == []
+
+
+def stops_while_it_answers(state: Any) -> bytes:
+    def begin(connection: Any, message: Any) -> None:
+        os.write(connection.fileno(), bytes(message)[:100])
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    multiprocessing.connection.Connection._send = begin  # type: ignore[attr-defined, method-assign]
+    return bytes(1 << 20)
 
 
 def works(state: Any, seconds: float, more: bytes) -> str:

@@ -64,17 +64,29 @@ class Flight:
 
     def _begin(self) -> None:
         assert self.engine.url is not None
-        there, self.client = threading.Event(), client_of(self.engine.url)
-        self.thread = threading.Thread(target=asyncio.run, args=(self._until_over(there),), daemon=True)
+        self.client, there = client_of(self.engine.url), Future[None]()
+        self.thread = threading.Thread(target=self._fly, args=(there,), daemon=True)
         self.thread.start()
-        there.wait()
+        there.result()
 
-    async def _until_over(self, there: threading.Event) -> None:
-        """Keep one client open for all requests until ``end``; ``asyncio.run`` then cancels those that are left."""
+    def _fly(self, there: Future[None]) -> None:
+        """Send requests until ``end``; ``asyncio.run`` then cancels those that are left. there: done once requests can
+        be sent, or with the error for which they cannot, as for want of open files."""
+        work = self._until_over(there)
+        try:
+            asyncio.run(work)
+        except OSError as error:
+            if there.done():
+                raise
+            work.close()
+            there.set_exception(error)
+
+    async def _until_over(self, there: Future[None]) -> None:
+        """Keep one client open for all requests."""
         self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
         self.room = asyncio.Semaphore(MAX_CONNECTIONS)  # a deadline does not count the wait for a connection
         async with self.client:
-            there.set()
+            there.set_result(None)
             await self.over.wait()
 
     def _send(self, number: int) -> None:

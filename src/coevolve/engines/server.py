@@ -42,7 +42,7 @@ from coevolve.faults import RanksError, ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import FailedError, NotFoundError, cut, requests, run, sent
+from coevolve.runtime.requests import FailedError, NotFoundError, base_of, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
 
 T = TypeVar("T")
@@ -83,12 +83,11 @@ class ServerEngine(BaseEngine):
             raise ValueError(
                 "`url` names a server that runs, and `start` has flags for one of ours; remove one of them"
             )
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
         self.sleeps = any((start or {}).get(key) is True for key in ("enable-sleep-mode", "enable_sleep_mode"))
         """Whether the server gives its GPU memory back while the learners work."""
         check_devices(start or {})
-        self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
+        self.routes, self.start, self.folder, self.model = routes, start, folder, model
+        self.url = None if url is None else base_of(url)
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
         self.transfer = transfer
         self.child: Child | None = None

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def serve(team: Sequence[Published], further: Flags, seconds: float, transfer: s
     try:
         child = Child([*command, *itertools.starmap(_flag, flags.items())], around)
     except FileNotFoundError as error:
+        if found := shutil.which(command[0]):
+            raise ShortageError(f"{found} does not start: the program that its first line names is missing") from error
         raise ShortageError(
             "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
             "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"

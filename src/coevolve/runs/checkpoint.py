@@ -31,7 +31,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import RanksError, ShortageError, during, lacking, one_line
+from coevolve.faults import RanksError, ShortageError, during, lacking, of_device, one_line
 from coevolve.names import inside
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
@@ -69,7 +69,7 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
     except Exception as error:
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
-        if isinstance(error, RanksError):
+        if isinstance(error, RanksError) or of_device(error):
             raise  # not for lack of disk space; if they can be started again, from the checkpoint before
         # torch, tokenizers and safetensors report a full disk as errors of their own.
         why = lacking(error)
@@ -138,6 +138,8 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         _set_generators(_read(folder / _GENERATORS))
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        if of_device(error):
+            raise
         # The checksums match, so another version wrote it like this, or it was edited by hand.
         said = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(

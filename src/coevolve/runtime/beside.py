@@ -27,6 +27,8 @@ class Beside(Generic[T]):
             self._found = self._work()
         except Exception as error:  # noqa: BLE001 (raised by who waits)
             self.failed = error
+        except BaseException as error:  # noqa: BLE001 (of a library that ends the program: no result, so no success)
+            self.failed = RuntimeError(f"{type(error).__name__} {error}".strip())
         finally:
             self.ended.set()
             if self._stays:

@@ -13,12 +13,17 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 def cores() -> int:
     """Return the number of cores that this process may use, at least one.
 
-    That is the least of those that it may run on (its affinity, as by ``docker --cpuset-cpus``) and, rounded up, those
-    whose time its container may use (its quota, as by ``docker --cpus``, which the affinity does not show).
+    That is the least of those that it may run on (its affinity, as by ``docker --cpuset-cpus``) and of ``quota``.
     """
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, quota() or found)
+
+
+def quota() -> int | None:
+    """Return the number of cores whose time this process's container may use, rounded up (as by ``docker --cpus``,
+    which the affinity does not show); None if it may use all."""
     try:
-        quota, period = map(int, _QUOTA.read_text("ascii").split())
+        time, period = map(int, _QUOTA.read_text("ascii").split())
     except (OSError, ValueError):  # no such file, or no limit: "max"
-        return found
-    return max(1, min(found, -(-quota // period)))
+        return None
+    return max(1, -(-time // period))

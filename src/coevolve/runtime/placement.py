@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime.cores import cores
+from coevolve.runtime.cores import cores, quota
 from coevolve.settings import Workers
 from coevolve.types import Algorithm, PolicyName, Sampling
 
@@ -93,9 +94,11 @@ def use_threads(threads: int | None, one: bool) -> None:
     """Have PyTorch compute with this number of threads in this process.
 
     None: with one thread if a backend wants that (``one``), which then divides its large operations among the number
-    of threads that there were before; else with that number itself."""
+    of threads that there were before; else with that number itself. When this is first called, that is at most the
+    container's quota, which PyTorch's default does not know, unless OMP_NUM_THREADS says a number."""
     if (now := torch.get_num_threads()) != _threads.ours:  # not set here yet, or set by the program since
-        _threads.before = now
+        by_default = _threads.ours is None and "OMP_NUM_THREADS" not in os.environ
+        _threads.before = min(now, quota() or now) if by_default else now
     if threads is not None or one:
         set_threads(threads or 1)
     elif now != _threads.before:  # set for an earlier team, which does not bind this one

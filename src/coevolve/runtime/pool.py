@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from coevolve.faults import ShortageError, lacking, raised
 from coevolve.late import collector_off
+from coevolve.runtime.beside import Beside
 from coevolve.runtime.placement import Threads
 from coevolve.runtime.shared_memory import Opened, Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
@@ -384,10 +385,11 @@ class Worker:
     def answer(self) -> Any:
         """Return the job's result. Raises the error of its ``Failure``, and ShortageError if the process died or
         hangs."""
-        while not self.connection.poll(_LOOK):
+        reading = Beside(self.connection.recv_bytes)  # as the process may stop while it sends
+        while not reading.ended.wait(_LOOK):
             self.look()
         try:
-            found, error = pickle.loads(self.connection.recv_bytes())
+            found, error = pickle.loads(reading.found(0.0, ""))
         except (EOFError, OSError) as lost:
             raise self._died() from lost
         if error is not None:

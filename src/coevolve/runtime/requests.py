@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 
-from coevolve.faults import ShortageError
+from coevolve.faults import ShortageError, lacking
 
 MAX_CONNECTIONS = 256
 """The most requests in flight; the server queues those that it cannot batch."""
@@ -39,6 +40,19 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return beside.submit(asyncio.run, work).result()
 
 
+def base_of(url: str) -> str:
+    """Return a server's address without the ``/v1`` that clients of OpenAI's API are given. Raises ValueError for an
+    address that is none."""
+    try:
+        parts = urlsplit(url)
+        well = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, or too large
+        well = False
+    if not well:
+        raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
+    return url.rstrip("/").removesuffix("/v1")
+
+
 def client_of(url: str) -> httpx2.AsyncClient:
     """Return an HTTP client of this server, without timeouts."""
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
@@ -61,7 +75,7 @@ async def sent(client: httpx2.AsyncClient, route: str, body: Any = None) -> http
     """Send a GET, or with a body a POST of it as JSON, and return the answer.
 
     Raises FailedError without an answer or for a status from 500, ValueError for a status from 400 to 499, of these
-    NotFoundError for 404.
+    NotFoundError for 404, and ShortageError for want of open files here.
     """
     try:
         answer = await (client.get(route) if body is None else client.post(route, json=body))
@@ -81,7 +95,14 @@ def asked(url: str, route: str, body: Any, seconds: float) -> httpx2.Response:
     return _accepted(route, answer)
 
 
-def _failed(route: str, error: httpx2.HTTPError) -> FailedError:
+def _failed(route: str, error: BaseException) -> FailedError | ShortageError:
+    """Return what to raise without an answer: the library says "All connection attempts failed" also where it is this
+    process that has no file left for a connection."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (line := lacking(cause)):
+            return ShortageError(f"{route}: {line}")
+        cause = cause.__cause__ or cause.__context__
     return FailedError(f"{route}: {type(error).__name__} {error}".strip())
 
 
