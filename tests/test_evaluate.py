@@ -353,6 +353,24 @@ def test_one_decoding_has_the_rows_that_it_has_beside_the_other(run: Path, tmp_p
     assert (run / "eval.json").read_text() == written
 
 
+def test_an_unknown_decoding_is_told(run: Path) -> None:
+    for decodings in ([], ["Sampled"]):
+        with pytest.raises(ValueError, match=r"decodings are .*; want some of greedy, sampled"):
+            evaluate_run(run, problems=1, decodings=decodings)
+
+
+def test_a_recipe_is_played_by_the_decoding_and_numbers_asked_for(run: Path, tmp_path: Path) -> None:
+    def rows(seed: int) -> list[dict[str, Any]]:
+        how: dict[str, Any] = {"problems": 4, "seed": seed, "decodings": ["sampled"], "output": tmp_path / "it.json"}
+        found = evaluate_recipe(run / "recipe.yaml", trust_code=True, **how)
+        assert json.loads((tmp_path / "it.json").read_text()) == found
+        assert found["seed"] == seed and {row["decoding"] for row in found["rows"]} == {"sampled"}
+        return [{**row, "seconds": 0.0} for row in found["rows"]]
+
+    one, other = rows(1), rows(2)
+    assert one == rows(1) != other
+
+
 def test_where_nothing_can_be_written_nothing_is_computed(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

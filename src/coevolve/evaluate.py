@@ -80,10 +80,12 @@ def evaluate(
     greedy changes the temperature only. alone: the policies to evaluate alone (None: all); none where the task is not
     ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. decodings: which of ``DECODINGS`` to
     play; the rows of one do not depend on whether the other is played. progress: called with what was played, and the
-    seconds that it took with its KL. Raises ValueError as ``rollout`` does, and for samples below 1.
+    seconds that it took with its KL. Raises ValueError as ``rollout`` does, for samples below 1 and unknown decodings.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
+    if not decodings or set(decodings) - set(DECODINGS):
+        raise ValueError(f"decodings are {list(decodings)}; want some of {', '.join(DECODINGS)}")
     longest = sampling.at_length(sampling.length_range[1])
     first = next(iter(cast_at))
     tried: Iterable[PolicyName] = policies if alone is None else alone

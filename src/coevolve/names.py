@@ -29,6 +29,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
+def server_of(url: str) -> str:
+    """Return the address of a server, which may be written with the ``/v1`` that clients of OpenAI's API are given."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
 def check_run_name(name: str) -> None:
     """Raise ValueError for a bad name of a run's folder. Sweeps put settings into these names, so ``=`` and ``+`` are
     allowed, and 200 characters."""

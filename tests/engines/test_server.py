@@ -47,7 +47,7 @@ from coevolve.rollout import Stage, rollout
 from coevolve.runs.folder import read_lines
 from coevolve.runtime.beside import Beside
 from coevolve.runtime.child import Child
-from coevolve.runtime.requests import FailedError, asked
+from coevolve.runtime.requests import FailedError, _failed, asked, is_well
 from coevolve.types import Case, Problem, Sampling, Turn
 
 pytestmark = pytest.mark.slow
@@ -957,8 +957,20 @@ def test_want_of_open_files_is_told_as_that_and_not_as_a_server_that_is_gone(mon
         monkeypatch.setattr(httpx2, "Client", lambda **how: nullcontext(client))
         with no_file_left(), pytest.raises(ShortageError, match=r"^/health: too many open files .*raise the limit"):
             asked("http://127.0.0.1:9", "/health", None, 5.0)
+        with no_file_left(), pytest.raises(ShortageError, match=r"^/health: too many open files"):
+            is_well("http://127.0.0.1:9", 5.0)  # or a server that is well would be started again
         with pytest.raises(FailedError, match=r"^/health: ConnectError"):
             asked("http://127.0.0.1:9", "/health", None, 5.0)
+        assert not is_well("http://127.0.0.1:9", 5.0)
+
+
+def test_a_host_of_two_addresses_has_two_reasons() -> None:
+    error = httpx2.ConnectError("All connection attempts failed")
+    error.__cause__ = OSError("All connection attempts failed")
+    error.__cause__.__cause__ = ExceptionGroup("both", [ConnectionRefusedError(111, "no"), OSError(24, "Too many")])
+    assert "raise the limit" in str(_failed("/health", error))
+    error.__cause__.__cause__ = ExceptionGroup("both", [ConnectionRefusedError(111, "no")] * 2)
+    assert str(_failed("/health", error)) == "/health: ConnectError All connection attempts failed"
 
 
 def test_a_flight_that_cannot_begin_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

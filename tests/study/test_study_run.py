@@ -62,12 +62,12 @@ def words(*more):
     return ["reproduce", "--study", "claims.yaml", "--jobs", "1", *more]
 
 
-def killed_at_a_checkpoint(folder):
-    """Start the study and kill it, without a warning, once its run has a checkpoint."""
+def killed_at(folder, what):
+    """Start the study and kill it, without a warning, once its run has something of this name."""
     command = [sys.executable, "-m", "coevolve.cli", *words()]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     there = folder / "runs" / "study" / "toys-0"
-    while not list(there.glob("checkpoint-*")):
+    while not list(there.glob(what)):
         assert process.poll() is None
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_start_weights_are_told_apart_by_where_a_model_lies_from_here(here, micr
 
 @pytest.mark.slow
 def test_killed_gone_on_with_kept_and_doubted(here, capsys):
-    there = killed_at_a_checkpoint(here)
+    there = killed_at(here, "checkpoint-*")
     file = results.result_file(here / "results", "toys", 0, processor())
     assert not file.exists()
     with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
@@ -116,6 +116,23 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     there = here / run.RUNS / "again" / "results"
     second = results.load(results.result_file(there, "toys", 0, processor()), there, settings)
     assert results.differences(first, second) == ["curves.reward.3"]
+
+
+@pytest.mark.slow
+def test_killed_while_it_evaluates_and_gone_on_with(here, capsys):
+    """What it reads of the checkpoint is linked, and nothing is trained again."""
+    (here / "toy.yaml").write_text((here / "toy.yaml").read_text().replace("steps: 30", "steps: 2"))
+    there = killed_at(here, ".reading*")
+    with run.alone(here / run.RUNS, wait=True):
+        pass
+    trained = (there / "metrics.jsonl").read_text()
+    assert cli.main(words("T1")) == 0
+    said = capsys.readouterr().out
+    assert said.index("toys, seed 0: trained; it is evaluated now") < said.index("toys, seed 0: kept; 0 of 1 left")
+    assert (there / "metrics.jsonl").read_text() == trained
+    assert not list(there.glob(".reading*")) and not list(there.glob("checkpoint-*"))
+    rows = json.loads((there / "eval.json").read_text())["rows"]
+    assert {row["decoding"] for row in rows} == {"sampled"}
 
 
 def kept_by_hand(here, **changes):
@@ -579,9 +596,11 @@ def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
     assert collect.failed == {run.RUNS / "toys-0": untold, run.RUNS / "toys-2": "killed"}
     assert not collect.left
     assert [line.partition(" left")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "toys, seed 0: failed; 2 of 3",
+        "toys, seed 0: trained; it is evaluated now",
+        "toys, seed 1: trained; it is evaluated now",
+        f"toys, seed 0: {untold}; 2 of 3",
         "toys, seed 1: kept; 1 of 3",
-        "toys, seed 2: failed; 0 of 3",
+        "toys, seed 2: killed; 0 of 3",
     ]
 
 
@@ -593,14 +612,14 @@ def test_a_result_that_cannot_be_written_stops_no_other(here, monkeypatch):
     jobs[0].recipe.output_dir.mkdir(parents=True)
     collect.evaluate(jobs[0].recipe, Slot(1), 0)
     collect({run.RUNS / "toys-0": None})
-    assert "evaluation.json" in collect.failed[run.RUNS / "toys-0"]
+    assert re.fullmatch(r"trained, and could not be evaluated: .*eval\.json.*", collect.failed[run.RUNS / "toys-0"])
 
 
 def test_what_a_killed_evaluation_left_is_removed(here, monkeypatch):
     """It links the whole checkpoint, and nobody would come by again once the result is there; and what it had written
     would be taken for that of the next."""
     book, (job,) = jobs_of(here, 0)
-    left, old = (job.recipe.output_dir / name for name in (".reading-x.tmp", "evaluation.json"))
+    left, old = (job.recipe.output_dir / name for name in (".reading-x.tmp", "eval.json"))
     left.mkdir(parents=True)
     old.touch()
     monkeypatch.setattr(run, "start", lambda *given: None)
@@ -711,7 +730,7 @@ def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, m
     monkeypatch.setattr("coevolve.runs.evaluated.evaluate_run", lambda folder, **how: asked.update(how, run=folder))
     assert cli.main(started[0]) == 0
     there = job.recipe.output_dir
-    how = {"samples": 3, "play": "rounds", "seed": seed, "decodings": ["sampled"], "output": there / "evaluation.json"}
+    how = {"samples": 3, "play": "rounds", "seed": seed, "decodings": ["sampled"], "output": there / "eval-rounds.json"}
     assert asked == {"run": there, "problems": None, "checkpoint": None, "trust_code": False, **how}
 
 

@@ -59,6 +59,8 @@ class Flight:
 
     def end(self) -> None:
         """Cancel all requests in flight."""
+        if not self.thread.is_alive():  # it could not begin again
+            return
         self.loop.call_soon_threadsafe(self.over.set)
         self.thread.join()
 
@@ -75,7 +77,7 @@ class Flight:
         work = self._until_over(there)
         try:
             asyncio.run(work)
-        except OSError as error:
+        except BaseException as error:
             if there.done():
                 raise
             work.close()

@@ -22,6 +22,7 @@ from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
+from coevolve.names import server_of
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
 from coevolve.recipe.read import places
@@ -112,7 +113,7 @@ def _check_servers(recipe: Recipe) -> None:
     for name, spec in recipe.policies.items():
         engine = recipe.engine_of(spec)
         if engine["name"] in SERVERS and name not in recipe.silent:
-            place = str(engine.get("url") or (name if spec.engine else "")).rstrip("/").removesuffix("/v1")
+            place = server_of(str(engine.get("url") or (name if spec.engine else "")))
             teams.setdefault(place, {})[name] = spec
             takers |= {place} if engine["name"] not in FOR_FROZEN else set()
     for place, team in teams.items():

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from coevolve import checks, defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.models.spec import RecipePolicy
-from coevolve.names import check_names, check_run_name, did_you_mean
+from coevolve.names import check_names, check_run_name, did_you_mean, server_of
 from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.types import PolicyName, Role, Sampling
 
@@ -130,7 +130,7 @@ class Recipe(BaseModel):
         """The addresses of servers that get full weights, of which each holds one set: of one run at a time."""
         full = [spec for name, spec in self.policies.items() if name not in self.silent and spec.weights == "full"]
         engines = map(self.engine_of, full)
-        return {str(engine["url"]).rstrip("/") for engine in engines if engine.get("url")}
+        return {server_of(str(engine["url"])) for engine in engines if engine.get("url")}
 
     def record(self) -> dict[str, Any]:
         """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""

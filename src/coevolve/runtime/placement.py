@@ -77,7 +77,8 @@ def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
 class _Threads:
     """The numbers of threads in this process.
 
-    ours: PyTorch's, as last set here. before: PyTorch's before that, by its default or as the calling program set it.
+    ours: PyTorch's, as last set here. before: PyTorch's before that, by its default or as the calling program set it,
+    the first time within the container's quota.
     given: whether a team's ``threads`` set it. products: those for one large operation beside the compiled loops.
     """
 

@@ -4,7 +4,7 @@ caller's."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from coevolve.faults import ShortageError, lacking
+from coevolve.names import server_of
 
 MAX_CONNECTIONS = 256
 """The most requests in flight; the server queues those that it cannot batch."""
@@ -50,7 +51,7 @@ def base_of(url: str) -> str:
         well = False
     if not well:
         raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
-    return url.rstrip("/").removesuffix("/v1")
+    return server_of(url)
 
 
 def client_of(url: str) -> httpx2.AsyncClient:
@@ -98,12 +99,19 @@ def asked(url: str, route: str, body: Any, seconds: float) -> httpx2.Response:
 def _failed(route: str, error: BaseException) -> FailedError | ShortageError:
     """Return what to raise without an answer: the library says "All connection attempts failed" also where it is this
     process that has no file left for a connection."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, OSError) and (line := lacking(cause)):
             return ShortageError(f"{route}: {line}")
-        cause = cause.__cause__ or cause.__context__
     return FailedError(f"{route}: {type(error).__name__} {error}".strip())
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it came from: a host of several addresses has one of each."""
+    while error is not None:
+        yield error
+        for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            yield from _causes(one)
+        error = error.__cause__ or error.__context__
 
 
 def _accepted(route: str, answer: httpx2.Response) -> httpx2.Response:
@@ -116,11 +124,12 @@ def _accepted(route: str, answer: httpx2.Response) -> httpx2.Response:
 
 
 def is_well(url: str, seconds: float) -> bool:
-    """Return whether the server's ``/health`` answers 200 within ``seconds``."""
+    """Return whether the server's ``/health`` answers 200 within ``seconds``. Raises ShortageError as ``sent``."""
     try:
-        return httpx2.get(f"{url}/health", timeout=seconds, trust_env=False).status_code == 200
-    except httpx2.HTTPError:
+        asked(url, "/health", None, seconds)
+    except (FailedError, ValueError):
         return False
+    return True
 
 
 def cut(answer: httpx2.Response) -> str:

@@ -44,8 +44,6 @@ from coevolve.sweep.slots import Slot
 RUNS = Path("runs") / "study"
 
 _PREMISES = "premises"
-_EVALUATION = "evaluation.json"
-"""The file of a run with what its result is made of: one decoding only, so it is not its ``eval.json``."""
 _HOUR = 3600
 
 
@@ -141,7 +139,8 @@ def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Re
     try:
         return _train(todo, jobs, lock, collect)
     except KeyboardInterrupt as stop:
-        said = f"stopped with {many(len(collect.left), 'run')} left; the same command goes on"
+        left = len(collect.left) + len(collect.failed)
+        said = f"stopped with {many(left, 'run')} left; the same command goes on"
         raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
 
 
@@ -283,8 +282,8 @@ def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
 def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
     """Train and evaluate the runs; returns log file -> reason, of those that failed."""
     recipes = [job.recipe for job in todo]
-    untrained = {recipe.output_dir for recipe in _left(todo)}
-    runs = [(one, [train] * (one.output_dir in untrained) + [collect.evaluate]) for one in recipes]
+    left = {recipe.output_dir for recipe in _left(todo)}
+    runs = [(one, [train] * (one.output_dir in left) + [collect.evaluate]) for one in recipes]
     with progress(0, len(todo), console(WIDE, highlight=False)) as show:
 
         def watch(running: Sequence[Recipe], ended: Mapping[Path, str | None]) -> None:
@@ -320,7 +319,7 @@ class _Collect:
     def __init__(self, book: Book, todo: Sequence[Job], done: Results, folder: Path | None = None) -> None:
         self.left = {job.recipe.output_dir: job for job in todo}
         self.failed: dict[Path, str] = {}
-        """Folder -> reason; a run that was trained and could not be evaluated keeps its checkpoints."""
+        """Folder -> reason, of runs that failed; one that was trained and not evaluated keeps its checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
         self._began: dict[Path, float] = {}
@@ -330,38 +329,42 @@ class _Collect:
 
     def evaluate(self, recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
         """Start the evaluation of a trained run, with a file of its folder as output."""
-        run = recipe.output_dir
-        how = self._arms[self.left[run].arm].evaluated
+        run, job = recipe.output_dir, self.left[recipe.output_dir]
+        how, file = self._arms[job.arm].evaluated, self._file(job)
         sweep_up(run)  # what an evaluation that was killed had linked
-        (run / _EVALUATION).unlink(missing_ok=True)
-        self._began[run] = time.time()
+        file.unlink(missing_ok=True)
+        say(f"{job.name}: trained; it is evaluated now")
+        self._began[run] = time.monotonic()
         seed = recipe.seed if how.seed is None else how.seed
-        words = ["eval", str(run), "--output", str(run / _EVALUATION), "--decoding", results.DECODING]
+        words = ["eval", str(run), "--output", str(file), "--decoding", results.DECODING]
         words += ["--samples", str(how.samples), "--evaluation-seed", str(seed)]
         words += [] if how.play is None else ["--play", how.play]
         return start(words, recipe, slot, lock)
 
     def __call__(self, ended: Mapping[Path, str | None]) -> None:
         for folder in [folder for folder in self.left if folder in ended]:
-            job, why = self.left.pop(folder), ended[folder]
-            try:
-                if why is None:
-                    seconds = self._keep(job)
-                    self._took.setdefault(job.arm, []).append(seconds)
-            except (ValueError, OSError) as error:
-                why = one_line(error)
+            job, why = self.left[folder], ended[folder]
+            if why is None:
+                try:
+                    self._took[job.arm] = [*self._took.get(job.arm, ()), self._keep(job)]
+                except (ValueError, OSError, RuntimeError) as error:
+                    why = one_line(error)
             if why is not None:
-                trained = "trained, and could not be evaluated: " * (folder in self._began)
-                self.failed[folder] = f"{trained}{why}"
-            said = "kept" if why is None else "failed"
+                self.failed[folder] = "trained, and could not be evaluated: " * (folder in self._began) + why
+            del self.left[folder]
+            said = self.failed.get(folder, "kept")
             say(f"{job.name}: {said}; {len(self.left)} of {self._all} left{self.time_left()}")
+
+    def _file(self, job: Job) -> Path:
+        """Return the file of the evaluation, of one decoding: the run's ``eval.json`` unless it is of another play."""
+        play = self._arms[job.arm].evaluated.play
+        return job.recipe.output_dir / ("eval.json" if play is None else f"eval-{play}.json")
 
     def _keep(self, job: Job) -> float:
         """Write the result of an evaluated run and remove its checkpoints; returns the seconds that the run took."""
-        file = job.recipe.output_dir / _EVALUATION
-        seconds = file.stat().st_mtime - self._began[job.recipe.output_dir]
-        how = self._arms[job.arm].evaluated
-        result = results.result_of(job.arm, job.recipe, how, read_json(file), seconds)
+        seconds = time.monotonic() - self._began[job.recipe.output_dir]
+        found, how = read_json(self._file(job)), self._arms[job.arm].evaluated
+        result = results.result_of(job.arm, job.recipe, how, found, seconds)
         results.write(result, results.result_file(self._folder, job.arm, job.recipe.seed, result.machine.processor))
         _remove_checkpoints(job.recipe.output_dir)
         return result.seconds

@@ -115,7 +115,7 @@ def train(recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
 
 
 def start(words: Sequence[str], recipe: Recipe, slot: Slot, lock: int) -> subprocess.Popen[bytes]:
-    """Start a command of ``coevolve`` for a run, on the GPU and threads of its slot, with its output in ``LOG``."""
+    """Start a command of ``coevolve`` for a run, on the GPU of its slot, with its output in ``LOG``."""
     with (recipe.output_dir / LOG).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "coevolve.sweep.child", *words],
