@@ -22,7 +22,7 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         play=chain(),
         cast=exchange({"pioneer": "ann", "observer": "bob"}),
         policies={"ann": start, "bob": start},
-        algorithm=cory(credit=neighbourly(share=0.3), eta=1.0, penalty="sampled"),
+        algorithm=cory(credit=neighbourly(share=0.3), eta=1.0),
         steps=30,
         batch_size=16,
     )

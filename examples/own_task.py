@@ -31,7 +31,7 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         play=chain(),
         cast=exchange({"pioneer": "ann", "observer": "bob"}),
         policies={"ann": start, "bob": start},
-        algorithm=cory(eta=0.1, penalty="sampled"),
+        algorithm=cory(eta=0.1),
         sampling=Sampling(max_new_tokens=12),
         steps=30,
         batch_size=16,

@@ -182,14 +182,14 @@ def test_a_state_of_another_kind(made: Path, tmp_path: Path, state: dict[str, An
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("metrics.jsonl", '{"reward": 1.0}\n', "metrics.jsonl, line 1: step: field required"),
-        ("metrics.jsonl", '{"step": 0}\n', "metrics.jsonl, line 1: reward: field required"),
+        ("metrics.jsonl", '{"reward": 1.0}\n', "metrics.jsonl, line 1: step: missing, and without a default"),
+        ("metrics.jsonl", '{"step": 0}\n', "metrics.jsonl, line 1: reward: missing, and without a default"),
         ("metrics.jsonl", '{"step": 0, "reward": "much"}\n', "reward: input should be a valid number, found 'much'"),
         ("metrics.jsonl", "[]\n", "metrics.jsonl, line 1: a list; want a JSON object"),
-        ("episodes.jsonl", '{"step": 0}\n', "episodes.jsonl, line 1: problem: field required"),
+        ("episodes.jsonl", '{"step": 0}\n', "episodes.jsonl, line 1: problem: missing, and without a default"),
         ("samples.jsonl", "{\n", "samples.jsonl, line 1: "),
         ("environment.json", "[]", "environment.json: a list; want a JSON object"),
-        ("eval.json", '{"rows": []}', "eval.json: checkpoint: field required"),
+        ("eval.json", '{"rows": []}', "eval.json: checkpoint: missing, and without a default"),
         ("diagnostics.json", '{"checkpoint": 2, "problems": 1, "samples": 1, "rows": [{"kind": "team"}]}', "rows"),
         ("recipe.yaml", "", "recipe.yaml: want keys and values, found nothing"),
         ("recipe.yaml", "seed: x", "recipe.yaml: seed is 'x'; want a whole number"),

@@ -172,7 +172,7 @@ def test_a_critic_plays_no_role(recipe):
         ("play.transfer=perhaps", "play: transfer: input should be a valid boolean"),
         ("cast={name: exchange, evry: 2}", "cast: unknown key evry; did you mean 'every'?"),
         ("cast={name: fixed, every: 2}", "cast: unknown key every; known: none"),
-        ("task=imdb", "task: tokenizer: field required"),
+        ("task=imdb", "task: tokenizer: missing, and without a default"),
         ("task={batch: 3}", "task: want a name, or a mapping with `name`"),
         ("task=nowhere.py:Mine", "no file "),
     ],

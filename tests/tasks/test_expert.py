@@ -211,7 +211,7 @@ def test_without_a_key_the_endpoint_is_asked_and_the_warning_says_so(
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match=r"task.feedback.expert: unknown key modle; did you mean 'model'"):
         checked(Expert, {"modle": "x"}, "task.feedback.expert", ())
-    with pytest.raises(ValueError, match=r"task.feedback.expert: model: field required"):
+    with pytest.raises(ValueError, match=r"task.feedback.expert: model: missing, and without a default"):
         checked(Expert, {}, "task.feedback.expert", ())
     for settings, said in (
         ({"timeout": 0}, "timeout is 0; want above 0"),

@@ -34,6 +34,7 @@ from coevolve.faults import ShortageError, lacking, one_line
 from coevolve.files import read_json, shown
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
+from coevolve.names import did_you_mean
 
 _HUB_SECONDS = 10.0
 _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
@@ -332,8 +333,9 @@ def _unusable(name: str, error: Exception) -> ValueError:
             f"model {name!r} comes with Python of its own (auto_map), which Coevolve never runs; use a model of a "
             "family that transformers knows"
         )
+    here = "" if Path(name).exists() else f"; there is no folder {name} here{did_you_mean(name, PACKAGED)}"
     return ValueError(
-        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:240]}); use {PACKAGED[0]!r}, a model "
+        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:240]}){here}; use {PACKAGED[0]!r}, a model "
         "folder, a pre-training recipe, or a name of the Hugging Face hub while it can be reached"
     )
 

@@ -93,6 +93,6 @@ def load(path: Path, overrides: list[str]) -> Recipe:
     tree = apply_overrides(load_yaml(path), overrides)
     kind = tree.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        team = "; this is a team's, for `coevolve train` or `coevolve chat`" if "roles" in tree else ""
+        team = "; this is a team's, for `coevolve train` or `coevolve eval`" if "roles" in tree else ""
         raise ValueError(f"{path}: kind is {shown(kind)}; a pre-training recipe has {' or '.join(_KINDS)}{team}")
     return cast(Recipe, validate(_KINDS[kind], tree, str(path)))

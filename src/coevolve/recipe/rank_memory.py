@@ -16,6 +16,7 @@ from coevolve.models.spec import PolicySpec, RecipePolicy
 from coevolve.recipe.memory import counted, megabytes, positions, publish_size, unknown_size
 from coevolve.recipe.room import GIB, Fit, Size, Work, learning_work, sampling_work
 from coevolve.recipe.schema import Recipe
+from coevolve.runtime.cores import cores
 from coevolve.types import Algorithm, PolicyName
 
 
@@ -216,7 +217,10 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
     cards = f"cuda:{int(first or 0)} to cuda:{int(first or 0) + count - 1} of this machine"
     if _on_gpus(device, learner):
         return cards
-    return f"{count} processes on the CPU of this machine" + (f" ({cards}, if it had them)" if kind == "auto" else "")
+    share = f", which has {cores()} cores," * (count > cores())
+    return f"{count} processes on the CPU of this machine{share}" + (
+        f" ({cards}, if it had them)" if kind == "auto" else ""
+    )
 
 
 def _server(recipe: Recipe, spec: RecipePolicy, parameters: int) -> str:

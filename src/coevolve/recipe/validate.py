@@ -139,10 +139,16 @@ def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[s
         word = str(first["loc"][-1])
         near = _belongs_to(word, known, places()) or _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
+    if first["type"].startswith("missing"):
+        also = [str(e["loc"][-1]) for e in errors[1:] if e["type"].startswith("missing")]
+        return (
+            f"{path}: missing, and without a default"
+            + f"; so {'is' if len(also) == 1 else 'are'} {', '.join(also)}" * bool(also)
+        )
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
     message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))
-    given = "" if first["type"].startswith(("missing", "value_error")) else f", found {shown(first['input'])}"
+    given = "" if first["type"].startswith("value_error") else f", found {shown(first['input'])}"
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
 
 

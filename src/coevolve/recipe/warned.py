@@ -11,6 +11,7 @@ from coevolve.checks import MOST_STEPS, correction
 from coevolve.engines import SERVERS
 from coevolve.recipe.build import parts
 from coevolve.recipe.schema import Recipe
+from coevolve.runtime.cores import cores
 from coevolve.types import Algorithm, Cast
 
 _SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value_coef",)}
@@ -22,7 +23,7 @@ def warn_of_settings(recipe: Recipe) -> None:
     made = parts(recipe)
     algorithm = made.algorithm
     lines = [*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm)]
-    for line in (*lines, *_of_servers(recipe, algorithm), *_of_steps(recipe, made.cast)):
+    for line in (*lines, *_of_servers(recipe, algorithm), *_of_steps(recipe, made.cast), *_of_threads(recipe)):
         warnings.warn(line, stacklevel=2)
 
 
@@ -55,6 +56,11 @@ def _of_servers(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
             f"log-probabilities, which differ from the learner's by rounding; {where}=tis corrects the difference "
             "(docs/objectives.md)"
         )
+
+
+def _of_threads(recipe: Recipe) -> Iterator[str]:
+    if recipe.threads is not None and recipe.threads > cores():
+        yield f"threads is {recipe.threads} on a machine of {cores()} cores, where they wait for each other"
 
 
 def _of_steps(recipe: Recipe, made: Callable[[], Cast]) -> Iterator[str]:

@@ -122,9 +122,7 @@ class Judge:
                 text = ""
         except Exception as error:  # of the library or its HTTP client, or from a malformed answer
             reason = why(error, self._api_key_env)
-            raise ShortageError(
-                f"the judge {self._how['model']!r} does not answer: {reason}; --resume goes on"
-            ) from error
+            raise ShortageError(f"the judge {self._how['model']!r} does not answer: {reason}") from error
         found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
         if _read(text):  # an answer without a number is not cached: another try may have one
             self._answers.keep({question: found})  # at once: it is paid for, even if other requests fail

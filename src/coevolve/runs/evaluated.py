@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coevolve.console import say
 from coevolve.evaluate import BY_PROBLEM, DECODINGS, SEED, Row, choose, evaluate, gains
 from coevolve.faults import closed_after
 from coevolve.models.spec import PolicySpec
@@ -91,8 +92,11 @@ def measure_run(
 
 
 def _write(result: Mapping[str, Any], output: Path | None) -> None:
-    if output is not None:
+    if output is None:
+        say("the result is in no file; --output FILE writes one")
+    else:
         write_text(output, json.dumps(result, indent=1) + "\n")
+        say(f"result: {output}")
 
 
 def _check_no_training(directory: RunDir) -> None:
@@ -142,8 +146,8 @@ def evaluate_recipe(
             progress=_announce,
         )
         result = _described(trainer, 0, held_out, rows, samples, seed)
-    _write(result, output)
     show_evaluation(result)
+    _write(result, output)
     return result
 
 

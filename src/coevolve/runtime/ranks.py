@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from coevolve.faults import RanksLostError, ShortageError
 from coevolve.recipe.components import USER, from_file
 from coevolve.runtime.beside import Beside
+from coevolve.runtime.cores import cores
 from coevolve.runtime.pool import Failure, JobError, quiet_start
 
 _SAID = 200
@@ -223,6 +225,8 @@ class SpawnedRanks(Connected):
         self.processes: list[Any] = []
         self._end = weakref.finalize(self, _kill, self.processes)
         context = multiprocessing.get_context("spawn")
+        if device == "cpu" and count > cores():
+            warnings.warn(f"policy {name!r}: {count} ranks share {cores()} cores of this machine", stacklevel=2)
         with quiet_start():
             for number in range(count):
                 ours, theirs = context.Pipe()

@@ -34,6 +34,7 @@ class Verifiers:
     """
 
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
+        _check_package()  # before a file that imports it
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
         every = Later(lambda: _problems(tasks))
@@ -122,11 +123,14 @@ def _numbers(trace: Any) -> dict[str, float]:
     return rewards | {name: float(found) for name, found in trace.metrics.items() if found is not None}
 
 
-def _tasks(make: Any) -> list[Any]:
+def _check_package() -> None:
     try:
         import verifiers.v1  # noqa: F401  (an optional dependency)
     except ImportError as error:
         raise ValueError("task.taskset needs a package: pip install 'coevolve[verifiers]'") from error
+
+
+def _tasks(make: Any) -> list[Any]:
     with blame("task.taskset"):
         found = make()
         if not isinstance(found, Iterable) or isinstance(found, Mapping | str):
