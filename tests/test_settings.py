@@ -53,6 +53,7 @@ WRONG = [
     ("play", "tree", {"n": 0, "k": 2}, "n is 0; want at least 1"),
     ("play", "tree", {"n": 1, "k": 1}, "k is 1; want at least 2"),
     ("play", "tree", {"n": 1}, "k: missing, and without a default"),
+    ("play", "tree", {}, "n: missing, and without a default; so is k"),
     ("play", "best_of", {"n": 0, "k": 2}, "n is 0; want at least 1"),
     ("play", "best_of", {"n": 1, "k": 1}, "k is 1; want at least 2"),
     ("play", "best_of", {"n": 2, "k": 2, "weights": [1, 0]}, "weights.1 is 0; want above 0"),

@@ -101,7 +101,7 @@ def test_a_team_is_no_pretraining_recipe(made: Path) -> None:
     for path in (str(made / "team" / "team.yaml"), QUICK):
         assert said("pretrain", path) == (
             f"error: {path}: kind is None; a pre-training recipe has causal_lm or classifier; this is a team's, for "
-            "`coevolve train` or `coevolve chat`"
+            "`coevolve train` or `coevolve eval`"
         )
 
 

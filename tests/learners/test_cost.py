@@ -466,6 +466,18 @@ def test_each_worker_process_keeps_the_copy_that_compiled_loops_sample(
     )
 
 
+def test_ranks_beyond_the_cores_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coevolve.recipe.rank_memory.cores", lambda: 2)
+    for ranks, said in (
+        (2, "2 processes on the CPU of this machine"),
+        (3, "3 processes on the CPU of this machine of 2 cores"),
+    ):
+        changes = ["policies.bob.weights=frozen", "policies.*.device=cpu", f"learner={{name: fsdp, ranks: {ranks}}}"]
+        assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", *changes]) == 0
+        assert said in (found := capsys.readouterr().out)
+        assert (" of 2 cores" in found) == (ranks == 3)
+
+
 def test_frozen_policies_have_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["policies.bob.weights=frozen", "policies.ann.weights=lora", "learner={name: fsdp, ranks: 2}"]
     assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", *changes]) == 0

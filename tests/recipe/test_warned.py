@@ -26,6 +26,12 @@ def said(*overrides):
     return [str(one.message) for one in found]
 
 
+def test_threads_beyond_the_cores_are_told(monkeypatch):
+    monkeypatch.setattr("coevolve.recipe.warned.cores", lambda: 2)
+    assert said("threads=2") == []
+    assert said("threads=3") == ["threads is 3 on a machine of 2 cores, where they wait for each other"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "lines"),
     [

@@ -6,7 +6,9 @@ import os
 import pickle
 import struct
 import sys
+import warnings
 from collections.abc import Collection
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from coevolve.faults import RanksLostError
 from coevolve.recipe.components import from_file
+from coevolve.runtime import ranks as ranks_of
 from coevolve.runtime.pool import Failure, JobError
 from coevolve.runtime.ranks import Connected, Ranks, packed
 
@@ -33,6 +36,15 @@ def test_where_one_has_failed_the_others_are_not_waited_for_until_the_deadline()
     with pytest.raises(ValueError, match=r"^policy 'ann', rank 1 of 2, update of step 3: no$"):
         ranks.ask("of step 3", "update")
     assert waited[0] > 5.0 >= waited[1] and ranks.ended
+
+
+def test_more_ranks_than_cores_are_told_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_of, "cores", lambda: 2)
+    monkeypatch.setattr(ranks_of.multiprocessing, "get_context", lambda method: None)  # which starts nothing
+    for count, said in ((2, []), (3, ["policy 'ann': 3 ranks share 2 cores of this machine"])):
+        with warnings.catch_warnings(record=True) as told, suppress(AttributeError):
+            ranks_of.SpawnedRanks("ann", count, "cpu", 60.0)
+        assert [str(one.message) for one in told] == said
 
 
 def test_the_rank_that_failed_first_is_told_and_not_the_one_that_waits_for_it() -> None:

@@ -217,8 +217,8 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
     cards = f"cuda:{int(first or 0)} to cuda:{int(first or 0) + count - 1} of this machine"
     if _on_gpus(device, learner):
         return cards
-    share = f", which has {cores()} cores," * (count > cores())
-    return f"{count} processes on the CPU of this machine{share}" + (
+    few = f" of {cores()} cores" * (count > cores())
+    return f"{count} processes on the CPU of this machine{few}" + (
         f" ({cards}, if it had them)" if kind == "auto" else ""
     )
 
