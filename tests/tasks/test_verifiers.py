@@ -26,8 +26,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verifiers.v1", None)
     task = Verifiers(taskset=list)
-    with pytest.raises(ValueError, match=r"^task.taskset needs a package: pip install 'coevolve\[verifiers\]'$"):
+    said = r"^task.taskset needs a package: pip install 'coevolve\[verifiers\]'$"
+    with pytest.raises(ValueError, match=said):
         len(task.train)
+    with pytest.raises(ValueError, match=said):  # and not that the file cannot be imported
+        Verifiers(taskset=f"{EXAMPLES / 'vf_echo.py'}:load_taskset")
 
 
 def test_held_out_tasks_that_are_trained_on_are_told() -> None:

@@ -108,8 +108,10 @@ class RunDir:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"output_dir: {self.path} is a file; choose another output_dir")
         if self.checkpoints() or read_lines(self.metrics):
-            said = "already holds a run; pass --resume to go on (in Python resume=True), or another output_dir"
-            raise ValueError(f"{self.path} {said}")
+            raise ValueError(
+                f"{self.path} already holds a run; pass --resume to go on (in Python resume=True), or another "
+                "output_dir"
+            )
         names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
         if foreign := [name for name in names if name not in _OWN and not _hidden(name)]:
             shown = ", ".join(map(repr, foreign[:3])) + (", ..." if len(foreign) > 3 else "")

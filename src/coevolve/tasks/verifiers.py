@@ -34,7 +34,8 @@ class Verifiers:
     """
 
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
-        _check_package()  # before a file that imports it
+        if isinstance(taskset, str):
+            _check_package()  # before the file that imports it
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
         every = Later(lambda: _problems(tasks))
@@ -131,6 +132,7 @@ def _check_package() -> None:
 
 
 def _tasks(make: Any) -> list[Any]:
+    _check_package()
     with blame("task.taskset"):
         found = make()
         if not isinstance(found, Iterable) or isinstance(found, Mapping | str):
