@@ -100,7 +100,8 @@ def _failed(route: str, error: BaseException) -> FailedError | ShortageError:
     """Return what to raise without an answer: the library says "All connection attempts failed" also where it is this
     process that has no file left for a connection."""
     for cause in _causes(error):
-        if isinstance(cause, OSError) and (line := lacking(cause)):
+        # A number is the system's: errors of ours, which may have been handled when the request was made, have none.
+        if isinstance(cause, OSError) and cause.errno is not None and (line := lacking(cause)):
             return ShortageError(f"{route}: {line}")
     return FailedError(f"{route}: {type(error).__name__} {error}".strip())
 
