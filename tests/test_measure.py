@@ -32,6 +32,13 @@ def clock(seconds):
     return found
 
 
+def test_lengths_and_endings_are_of_all_turns():
+    """Also of those that nobody scored, and that were cut."""
+    one = episode().turns[0]
+    found = spoken([one, dataclasses.replace(one, action_ids=[6], logps=[-0.5], finished=False, reward=None)])
+    assert (found["turns"], found["length"], found["eos_rate"], found["reward"]) == (2, 1.5, 0.5, 1.0)
+
+
 def test_a_clock_that_stands_still_measures_no_speed():
     assert "tokens_per_second" not in step_metrics([episode()], {}, clock(0.0))
     assert step_metrics([episode()], {}, clock(0.5))["tokens_per_second"] == 4.0

@@ -92,6 +92,18 @@ def test_the_trust_regions_loss_literal():
     assert torch.autograd.grad(loss, out.logp_BT)[0].item() == pytest.approx(math.exp(0.5) - 2)
 
 
+@pytest.mark.parametrize(("moved", "advantage", "slope"), [(2.0, 1.0, -math.exp(2.0)), (-3.0, -1.0, math.exp(-3.0))])
+def test_the_trust_region_clips_no_ratio(moved, advantage, slope):
+    given, rule = batch([[-4.0]], [[-4.0]], [[0.0]], [2.0]), trpo()
+    targets = Targets(torch.tensor([[advantage]]), torch.tensor([[0.0]]), columns={"trust_B": torch.tensor([0.0])})
+    logp = torch.tensor([[-4.0 + moved]], requires_grad=True)
+    loss, _ = rule.objective.loss(
+        Outputs(logp, torch.tensor([[0.0]])), given, targets, rule.objective.loss_aggregation(given)
+    )
+    loss.backward()
+    assert logp.grad.item() == pytest.approx(slope)
+
+
 def test_where_it_came_from_the_trust_region_is_ppo_and_so_is_happo():
     # no policy has moved: no KL, and no ratio to clip
     given = batch([[-1.0, -2.0]], [[0.5, 0.25]], [[0.0, 0.0]], [2.0])

@@ -19,6 +19,9 @@ def test_literals():
     assert asked(team_mean(), episode(0.25, 0.75)) == [0.5, 0.5]
     assert asked(own_reward(), episode(0.25, 0.75)) == [0.25, 0.75]
     assert asked(to_go(0.5), episode(1, 2, 4)) == [3, 4, 4]
+    assert asked(team_sum(), episode(-1, 3)) == [2, 2]
+    assert asked(team_mean(), episode(-1, 3)) == [1, 1]
+    assert asked(to_go(0.5), episode(-1, 3)) == [0.5, 3]
 
 
 def test_the_observer_of_a_chain_is_paid_its_own_reward_by_to_go():

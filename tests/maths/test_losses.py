@@ -68,6 +68,14 @@ def test_value_literal():
     assert loss.item() == pytest.approx(1.16)
 
 
+def test_value_gradient_literal():
+    # inside the clip both squares have the slope V - R = -2; the clipped one is larger: no slope; the other: V - R = 2
+    value = torch.tensor([[0.1, 1.0, 1.0]], requires_grad=True)
+    returns, mask = torch.tensor([[2.1, 1.5, -1.0]]), torch.ones(1, 3, dtype=torch.bool)
+    clipped_value(value, torch.zeros(1, 3), returns, mask, torch.ones(1, 3), 0.2).backward()
+    assert value.grad.tolist() == [pytest.approx([-2.0, 0.0, 2.0])]
+
+
 def test_both_agree_with_a_loop_over_tokens():
     torch.manual_seed(1)
     mask = torch.arange(6) < torch.tensor([6, 1, 4])[:, None]

@@ -36,6 +36,13 @@ def test_a_turn_beyond_the_cap_teaches_nothing():
     assert sequence(torch.tensor([[3.1], [2.9]]).log())[1].flatten().tolist() == [0.0, pytest.approx(2.9)]
 
 
+def test_icepop_leaves_out_what_is_below_a_half_or_above_five():
+    ratio_BT, mask_BT = torch.tensor([[0.49, 0.51, 4.9, 5.1]]), torch.ones(1, 4, dtype=torch.bool)
+    found_BT, said = weight(ratio_BT.log() - 2.0, torch.full((1, 4), -2.0), mask_BT, icepop)
+    torch.testing.assert_close(found_BT, torch.tensor([[0.0, 0.51, 4.9, 0.0]]))
+    assert said["masked"].sum() == 2
+
+
 def test_a_ratio_that_no_number_holds_is_left_out():
     for bound in (icepop, sequence):
         assert bound(torch.full((1, 2), 90.0))[1].tolist() == [[0.0, 0.0]]

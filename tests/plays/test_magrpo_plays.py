@@ -234,6 +234,13 @@ def test_a_discussion_hears_everybody_and_pays_the_last_round():
     assert asked(team_return(), episodes[0]) == [2.0] * 4  # the first round answers for the last
 
 
+def test_a_discussion_of_two_rounds_hears_the_round_before_only():
+    episodes, engine, task = played(discussion(2))
+    assert shapes(engine) == [{"ann": 1, "bob": 1}] * 3
+    assert task.heard[4:] == [("p", "a", ["a1", "b1"]), ("p", "b", ["a1", "b1"])]
+    assert [t.reward for t in episodes[0].turns] == [None] * 4 + [4.0, 4.0]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -481,6 +481,30 @@ def test_a_margin_in_deviations_is_the_starts():
     assert one.verdict == "confirmed"
 
 
+def test_a_margin_in_deviations_is_of_the_seeds_mean_deviation():
+    found = pairs([0.1] * 12)
+    errors = {seed: 0.85 if seed == 0 else 0.25 for seed in found["b"]}  # over 4 problems: 1.7 once, .5 eleven times
+    found["b"] = {
+        seed: one.model_copy(update={"rows": [row("start", reward=0.1, reward_se=errors[seed])]})
+        for seed, one in found["b"].items()
+    }
+    (one,) = judge(study(margin="0.1 sd"), everywhere(found), {})
+    assert one.found[0].margin == pytest.approx(0.06)
+
+
+def test_a_margin_in_percent_is_of_the_other_side():
+    found = pairs([0.052] * 12)
+    (one,) = judge(study(margin="10 %"), everywhere(found), {})
+    (base,) = {run.curves["reward"][-1] for run in found["b"].values()}
+    assert one.found[0].margin == pytest.approx(0.1 * base)
+
+
+def test_seeds_beyond_the_studys_are_no_pairs():
+    (one,) = judge(study(), everywhere(pairs([0.1] * 12 + [-9.0])), {})
+    assert len(one.found[0].pairs) == 12
+    assert one.verdict == "confirmed"
+
+
 def test_intervals_are_the_reports():
     values = [0.1, 0.3, 0.2]
     (one,) = judge(study(), everywhere(pairs(values)), {})
