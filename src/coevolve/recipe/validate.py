@@ -140,7 +140,8 @@ def _explain(error: ValidationError, schema: Any, places: Callable[[], Mapping[s
         near = _belongs_to(word, known, places()) or _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if first["type"].startswith("missing"):
-        also = [str(e["loc"][-1]) for e in errors[1:] if e["type"].startswith("missing")]
+        beside = [e["loc"] for e in errors[1:] if e["type"] == first["type"] and e["loc"][:-1] == first["loc"][:-1]]
+        also = [str(loc[-1]) for loc in beside]
         return (
             f"{path}: missing, and without a default"
             + f"; so {'is' if len(also) == 1 else 'are'} {', '.join(also)}" * bool(also)

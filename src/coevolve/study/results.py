@@ -195,7 +195,7 @@ def result_file(folder: Path, arm: str, seed: int, processor: str) -> Path:
 
 
 def result_of(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
-    """Make the result of a finished run from its folder. evaluation: what ``measure_run`` returned when asked for
+    """Make the result of a finished run from its folder. evaluation: what ``coevolve eval`` wrote when asked for
     ``evaluated``. seconds: the time of the evaluation."""
     run, begun = read(recipe.output_dir), lasting(starts(recipe.output_dir))
     training = sum(float(line.get("time/step") or 0.0) for line in run.lines)
