@@ -757,23 +757,41 @@ def test_a_mistake_is_told(here, capsys, more, said):
 
 
 @pytest.mark.parametrize(
-    ("differ", "said"),
+    ("differ", "unkept", "said"),
     [
-        ([], "the same, times and commit aside"),
+        ([], [], "the same, times and commit aside"),
         (
             ["machine.processor", "versions.torch"],
-            "the same, times and commit aside; made elsewhere: machine.processor, versions.torch",
+            ["parts/tidy"],
+            "the same, times and commit aside; not in the kept one: parts/tidy; "
+            "made elsewhere: machine.processor, versions.torch",
         ),
-        (["curves.kl.3"], "not the same: curves.kl.3"),
+        (["curves.kl.3"], [], "not the same: curves.kl.3"),
         (
             ["machine.processor", *(f"curves.kl.{i}" for i in range(7))],
+            [],
             "not the same: curves.kl.0, curves.kl.1, curves.kl.2, curves.kl.3, curves.kl.4 and 2 more; "
             "made elsewhere: machine.processor, where rounding differs",
         ),
     ],
 )
-def test_two_runs_of_one_seed_are_compared_in_words(differ, said):
-    assert _compared(differ) == said
+def test_two_runs_of_one_seed_are_compared_in_words(differ, unkept, said):
+    assert _compared(differ, unkept) == said
+
+
+def test_a_metric_that_only_the_run_made_anew_has_is_told_and_is_no_difference(here):
+    """A metric that changed its meaning is taken out of the results that were made before."""
+    file = kept_by_hand(here)
+    bare = results.load(file, here / "results", read(here / "claims.yaml").settings("toys"))
+    start, trained = {"weights": "start", "reward": 1.0}, {"weights": "trained", "reward": 2.0}
+    anew = bare.model_copy(update={"curves": {"reward": [1.0], "turns": [4.0]}, "rows": [start, trained]})
+    kept = bare.model_copy(update={"curves": {"reward": [1.0]}, "rows": [{"weights": "start"}, trained]})
+    assert results.unkept(kept, anew) == ["turns", "reward"]
+    assert results.differences(kept, anew) == []
+    assert results.unkept(anew, kept) == []  # what the run made anew has no more is a difference
+    assert {"curves.turns.0", "rows.0.reward"} <= set(results.differences(anew, kept))
+    longer = anew.model_copy(update={"rows": [start, trained, trained]})
+    assert "rows.2.reward" in results.differences(anew, longer)  # a row more is one, too
 
 
 def test_what_is_not_here_is_said(here, capsys):

@@ -92,19 +92,24 @@ def _again(book: Book, name: str) -> None:
     if arm not in book.study.arms or not _is_seed(seed, book):
         last = book.study.seeds["full"] - 1
         raise ValueError(f"--again {name}: want an arm of {book.file} and a seed of 0..{last}, such as chicken-joint/0")
-    say(f"{name}: {_compared(again(book, arm, int(seed)))}")
+    say(f"{name}: {_compared(*again(book, arm, int(seed)))}")
 
 
-def _compared(differ: list[str]) -> str:
+def _compared(differ: list[str], unkept: list[str]) -> str:
     """Say whether two runs have the same numbers, and how their machines and versions differ. differ: the keys that
-    differ."""
+    differ. unkept: the metrics that the kept one does not have."""
     where = [key for key in differ if key.startswith(("machine.", "versions."))]
     numbers = [key for key in differ if key not in where]
+    more = f"; not in the kept one: {_first(unkept)}" if unkept else ""
     elsewhere = f"; made elsewhere: {', '.join(where)}" if where else ""
     if not numbers:
-        return f"the same, times and commit aside{elsewhere}"
-    shown = ", ".join(numbers[:5]) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
-    return f"not the same: {shown}{elsewhere}{', where rounding differs' if where else ''}"
+        return f"the same, times and commit aside{more}{elsewhere}"
+    return f"not the same: {_first(numbers)}{more}{elsewhere}{', where rounding differs' if where else ''}"
+
+
+def _first(keys: list[str]) -> str:
+    """Return the first five of these keys, and how many more there are."""
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
 def _list(book: Book, claims: list[str]) -> None:

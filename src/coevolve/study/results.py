@@ -343,19 +343,35 @@ def _differing(found: Sequence[Mapping[str, str]]) -> str:
     return ""
 
 
-def differences(one: Result, other: Result) -> list[str]:
-    """Return the dotted keys in which two results of the same arm and seed differ, apart from times, the commit, and
-    defaults, a model's weights or a package's version if only one of the results records them."""
+def differences(kept: Result, anew: Result) -> list[str]:
+    """Return the dotted keys in which a kept result and the same run made anew differ, apart from times, the commit,
+    what only one of them records (defaults, a model's weights, a package's version), and ``unkept`` metrics."""
     left_out = {"took", "commit", "weights", "versions"}
-    left_out |= {"defaults"} if not (one.defaults and other.defaults) else set()
-    weights, versions = one.weights.keys() & other.weights.keys(), one.versions.keys() & other.versions.keys()
+    left_out |= {"defaults"} if not (kept.defaults and anew.defaults) else set()
+    weights, versions = kept.weights.keys() & anew.weights.keys(), kept.versions.keys() & anew.versions.keys()
     first, second = (
         _flat(result.model_dump(mode="json", exclude=left_out))
         | {f"weights.{model}": result.weights[model] for model in sorted(weights)}
         | {f"versions.{name}": result.versions[name] for name in sorted(versions)}
-        for result in (one, other)
+        for result in (kept, _as_kept(kept, anew))
     )
     return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]
+
+
+def unkept(kept: Result, anew: Result) -> list[str]:
+    """Return the metrics of a run made anew that its kept result does not have: those measured since, and those taken
+    out of it because its package meant something else by the name."""
+    rows = zip(kept.rows, anew.rows, strict=False)
+    found = [key for key in anew.curves if key not in kept.curves]
+    return list(dict.fromkeys(found + [key for old, new in rows for key in new if key not in old]))
+
+
+def _as_kept(kept: Result, anew: Result) -> Result:
+    """Return the run made anew without its ``unkept`` metrics."""
+    many = len(kept.rows)
+    rows = [{key: row[key] for key in row if key in old} for old, row in zip(kept.rows, anew.rows, strict=False)]
+    curves = {key: points for key, points in anew.curves.items() if key in kept.curves}
+    return anew.model_copy(update={"curves": curves, "rows": rows + anew.rows[many:]})
 
 
 def _spelled(processor: str) -> str:

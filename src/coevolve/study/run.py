@@ -144,8 +144,9 @@ def _make(book: Book, todo: Sequence[Job], jobs: int | None, lock: int, done: Re
         raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
 
 
-def again(book: Book, arm: str, seed: int) -> list[str]:
-    """Make one run anew and compare it with its kept result; returns the keys that differ (``results.differences``).
+def again(book: Book, arm: str, seed: int) -> tuple[list[str], list[str]]:
+    """Make one run anew and compare it with its kept result; returns the keys that differ (``results.differences``) and
+    the metrics that the kept one does not have (``results.unkept``).
 
     After an interruption, the next call resumes. Raises ValueError for a run that has no result to compare with.
     """
@@ -166,7 +167,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     remove(job.recipe.output_dir)  # the next call makes the run anew
     folder = RUNS / "again" / "results"
     second = results.load(results.result_file(folder, arm, seed, here), folder, book.settings(arm))
-    return results.differences(first, second)
+    return results.differences(first, second), results.unkept(first, second)
 
 
 def _elsewhere(first: Result, here: str) -> str:
