@@ -72,6 +72,21 @@ def test_a_claim_that_git_is_said_to_show_was_there_before_its_runs():
     assert wrong == []
 
 
+def test_a_claim_that_had_other_runs_before_git_shows_it_is_named():
+    """Those of whose comparisons one had both arms' results when the history began."""
+    book = read(ROOT / "study" / "claims.yaml")
+    first = git("log", "--reverse", "--format=%H", "--", "study/results").stdout.split()[:1]
+    if not first:
+        pytest.skip("no history here")
+    files = git("ls-tree", "-r", "--name-only", first[0], "study/results").stdout.split()
+    made = {file.split("/")[2] for file in files}
+    assert "sums-ppo-2x" in made
+    claims = [one for one in judge(book.study, kept(book), {}) if one.verdict != "open"]
+    had = {one.id for one in claims for c in one.claim.comparisons if {arm for side in c.sides for arm in side} <= made}
+    listed = set(re.findall(r"\[(\w+)\]", page._predating(book, claims)))
+    assert had & listed <= set(book.study.replaced)
+
+
 def test_a_comparison_that_is_changed_or_new_is_found():
     tree = {
         "arms": {"a": {"recipe": "x"}, "b": {"recipe": "y", "evaluation_seed": 0}},

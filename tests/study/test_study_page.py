@@ -53,12 +53,16 @@ def test_numbers_on_an_axis_are_round(low, high, wanted):
 def test_the_page_names_the_claims_that_git_shows_to_be_older_than_their_runs(book):
     lost = type(book)(book.file, book.study.model_copy(update={"lost": ["1" * 40], "figures": {}}))
     found = pairs([0.1] * 12)
-    said = "Git shows for {} of the 1 claim with all pairs that they were first written before their runs"
+    said = "Git shows for {} of the 1 claim with all pairs that they were first written before these runs"
 
     def text():
         return page.files(lost, everywhere(found), {}, PAGE)[PAGE]
 
     assert said.format(1) in text() and "caveats): [K1](#k1)." in text() and "The others" not in text()
+    assert "had runs before" not in text()
+    again = type(book)(book.file, lost.study.model_copy(update={"replaced": ["K1"]}))
+    told = page.files(again, everywhere(found), {}, PAGE)[PAGE]
+    assert "Of these, K1 had runs before that commit, in part or whole, which were made anew; of the other 0" in told
     found["b"][7] = found["b"][7].model_copy(update={"commit": "1" * 40})
     assert said.format(0) in text() and "caveats). The others" in text()
     assert "| 12<br>1 of lost commits |" in text()
@@ -403,17 +407,26 @@ def test_undecided_claims_are_counted_by_whether_they_have_all_their_seeds(verdi
         return SimpleNamespace(id="K1", verdict=verdict, found=[whole, last], follows=None)
 
     found = [judged(short) for short in verdicts.split()]
-    study = SimpleNamespace(seeds={"full": 12}, sources={})
+    study = SimpleNamespace(seeds={"full": 12}, sources=[])
     assert page._follows(found, study).sentence.endswith(f"\n\nOf {many(len(found), 'claim')}: {said}.")
 
 
 def test_decided_claims_are_counted_by_source():
-    verdicts = {"C1": "undecided", "C2": "refuted", "M1": "confirmed", "M2": "refuted", "M10": "confirmed"}
-    verdicts["V1"] = "undecided"
-    found = [SimpleNamespace(id=id, verdict=said, found=[], follows=None) for id, said in verdicts.items()]
-    study = SimpleNamespace(seeds={"full": 12}, sources={"C": "one paper", "M": "another", "V": "ours"})
-    said = " Decided: of the 2 C (one paper) 1 refuted; of the 3 M (another) 2 confirmed and 1 refuted; "
-    assert page._follows(found, study).sentence.endswith(f"{said}of the 1 V (ours) none.")
+    """Not by the letters of their names: a control that a paper lacks is no claim of it."""
+    of = {
+        "ONE, table": ["undecided", "refuted"],
+        "not in the paper": ["confirmed"],
+        "ours": ["undecided", "not run here"],
+        "TWO": ["confirmed", "refuted", "confirmed"],
+    }
+    found = [
+        SimpleNamespace(id="K1", verdict=said, found=[], follows=None, claim=SimpleNamespace(paper=paper))
+        for paper, verdicts in of.items()
+        for said in verdicts
+    ]
+    study = SimpleNamespace(seeds={"full": 12}, sources=["ONE", "TWO", "ours", "THREE"])
+    said = " Decided: of the 2 of ONE 1 refuted; of the 3 of TWO 2 confirmed and 1 refuted; of the 2 of ours none; "
+    assert page._follows(found, study).sentence.endswith(f"{said}of the 1 of other sources 1 confirmed.")
 
 
 def test_the_page_says_what_its_runs_are_of_and_how_it_measures(book):

@@ -181,8 +181,8 @@ class Elsewhere(_Strict):
 
 class Claim(_Strict):
     """A claim of a paper. paper: which one, and where in it. says: the claim in the study's words. number: what the
-    paper reports. follows: verdict -> what it means for a user, written before any run. caveat: changes made after
-    results were in, or what its comparisons cannot show. premise: the names of its premises, or one. needs_premise:
+    paper reports. follows: verdict -> what it means for a user. caveat: changes made after results were in, and
+    earlier results, or what its comparisons cannot show. premise: the names of its premises, or one. needs_premise:
     where a premise does not hold, the claim is vacuous. since: a day, UTC, before which finished runs do not count: all
     of them are made anew from then on."""
 
@@ -219,16 +219,17 @@ class Beyond(_Strict):
 
 class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. about: what a
-    reader of the page has to know of all its runs. sources: the letters that ids begin with -> where such claims are
-    from. seeds: number of seeds per tier. written: the file's first commit that the history holds, with its time. lost:
-    commits, whole, that results name and the history does not hold, so that it cannot show that the claims came
-    first."""
+    reader of the page has to know of all its runs. sources: what ``paper`` of a claim begins with, for the count of
+    decided claims by source. seeds: number of seeds per tier. written: the file's first commit that the history holds,
+    with its time. replaced: claims that had runs before that commit, which were made anew since. lost: commits, whole,
+    that results name and the history does not hold, so that it cannot show that the claims came first."""
 
     page: str
     about: str = ""
-    sources: dict[str, str] = {}
+    sources: list[str] = []
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
     written: Annotated[str, Field(pattern="^[0-9a-f]{40}, .+$")] = ""
+    replaced: list[str] = []
     lost: list[Annotated[str, Field(pattern="^[0-9a-f]{40}$")]] = []
     arms: dict[str, Arm]
     premises: dict[str, Premise]
@@ -246,6 +247,8 @@ class Study(_Strict):
             _known(id, self.claims, "beyond.claims")
         for id in self.beyond.left_out if self.beyond else ():
             _known(id, self.claims, "beyond.left_out")
+        for id in self.replaced:
+            _known(id, self.claims, "replaced")
         if self.beyond and (both := [id for id in self.beyond.claims if id in self.beyond.left_out]):
             raise ValueError(f"beyond: {and_list(both)} in `claims` and in `left_out`")
         for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():

@@ -1,4 +1,5 @@
-"""The page of the study: a pure function of the claims and the kept results. No result in it is typed by hand.
+"""The page of the study: a pure function of the claims and the kept results. No result in it is typed by hand, but for
+those of earlier runs and of single checks that the claims' caveats tell of.
 
 First what follows for a user; then a row for each claim with its verdict and the reason, what stands against the
 papers' own rules, open questions, pictures, premises, and at the end the details of each claim and run. ``layout``
@@ -35,6 +36,8 @@ _INTRO = (
     "the files under `study/results/`; do not edit. [How it is done]({})."
 )
 _COMMIT = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33,}\b")
+_OTHERS = "other sources"
+"""Claims of no source that the file names."""
 _PACKAGES = ("python", "torch", "transformers")
 """Of the versions that a result keeps, those that the page names."""
 _SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
@@ -117,7 +120,7 @@ def cost(id: str, book: Book, kept: Results, left: Sequence[str] | None = None) 
 
 
 def _follows(judged: Sequence[Judged], study: Study) -> Section:
-    """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
+    """Return the section on what follows for a user, in the texts that claims have for their verdicts."""
     said = f"Of {many(len(judged), 'claim')}: {and_list(_counts(judged, study.seeds['full']))}."
     said += _by_source(judged, study.sources)
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
@@ -125,15 +128,17 @@ def _follows(judged: Sequence[Judged], study: Study) -> Section:
     return Section("follows", "What follows", f"{follows or none}\n\n{said}")
 
 
-def _by_source(judged: Sequence[Judged], sources: Mapping[str, str]) -> str:
-    """Return how many claims of each source are decided. sources: the letters that ids begin with -> the source."""
+def _by_source(judged: Sequence[Judged], sources: Sequence[str]) -> str:
+    """Return how many claims of each source, and of others, are decided. sources: what ``paper`` begins with."""
+    by: dict[str, list[Judged]] = {source: [] for source in (*sources, _OTHERS)}
+    for one in judged:
+        by[next((source for source in sources if one.claim.paper.startswith(source)), _OTHERS)].append(one)
     said = []
-    for letters, source in sources.items():
-        ours = [one for one in judged if one.id.rstrip("0123456789") == letters]
-        decided = Counter(one.verdict for one in ours if one.verdict not in ("undecided", "not run here"))
+    for source, those in by.items():
+        decided = Counter(one.verdict for one in those if one.verdict not in ("undecided", "not run here"))
         counts = and_list([f"{count} {verdict}" for verdict, count in decided.most_common()])
-        said.append(f"of the {len(ours)} {letters} ({source}) {counts or 'none'}")
-    return f" Decided: {'; '.join(said)}." * bool(said)
+        said += [f"of the {len(those)} of {source} {counts or 'none'}"] * bool(those)
+    return f" Decided: {'; '.join(said)}." * bool(sources)
 
 
 def _counts(judged: Sequence[Judged], full: int) -> list[str]:
@@ -348,7 +353,19 @@ def _predating(book: Book, claims: Sequence[Judged]) -> str:
     others = " The others have pairs of commits that this history has lost." * (len(shown) < len(whole))
     return (
         f"{_written(book)} Git shows for {len(shown)} of the {many(len(whole), 'claim')} with all pairs that they "
-        f"were first written before their runs (what was changed in them since is in their caveats){said}.{others}"
+        f"were first written before these runs (what was changed in them since is in their caveats){said}."
+        f"{_replaced(book, shown)}{others}"
+    )
+
+
+def _replaced(book: Book, shown: Sequence[str]) -> str:
+    """Return which of these claims had other runs before. shown: links to claims."""
+    before = [id for id in book.study.replaced if any(link.startswith(f"[{id}]") for link in shown)]
+    if not before:
+        return ""
+    return (
+        f" Of these, {and_list(before)} had runs before that commit, in part or whole, which were made anew; of the "
+        f"other {len(shown) - len(before)} no run is older than the claim."
     )
 
 
