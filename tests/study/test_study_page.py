@@ -59,10 +59,12 @@ def test_the_page_names_the_claims_that_git_shows_to_be_older_than_their_runs(bo
         return page.files(lost, everywhere(found), {}, PAGE)[PAGE]
 
     assert said.format(1) in text() and "caveats): [K1](#k1)." in text() and "The others" not in text()
-    assert "had runs before" not in text()
+    assert "before that commit" not in text()
     again = type(book)(book.file, lost.study.model_copy(update={"replaced": ["K1"]}))
     told = page.files(again, everywhere(found), {}, PAGE)[PAGE]
-    assert "Of these, K1 had runs before that commit, in part or whole, which were made anew; of the other 0" in told
+    assert (
+        "Of these, K1 had a comparison with runs of both sides before that commit, which were made anew; none" in told
+    )
     found["b"][7] = found["b"][7].model_copy(update={"commit": "1" * 40})
     assert said.format(0) in text() and "caveats). The others" in text()
     assert "| 12<br>1 of lost commits |" in text()

@@ -780,7 +780,7 @@ def test_two_runs_of_one_seed_are_compared_in_words(differ, unkept, said):
 
 
 def test_a_metric_that_only_the_run_made_anew_has_is_told_and_is_no_difference(here):
-    """A metric that changed its meaning is taken out of the results that were made before."""
+    """Or no result could be checked any more once a part of a reward is told that was not told before."""
     file = kept_by_hand(here)
     bare = results.load(file, here / "results", read(here / "claims.yaml").settings("toys"))
     start, trained = {"weights": "start", "reward": 1.0}, {"weights": "trained", "reward": 2.0}

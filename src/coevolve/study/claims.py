@@ -221,8 +221,9 @@ class Study(_Strict):
     """The whole file. page: the path of the page; this path and the recipes' are relative to the file. about: what a
     reader of the page has to know of all its runs. sources: what ``paper`` of a claim begins with, for the count of
     decided claims by source. seeds: number of seeds per tier. written: the file's first commit that the history holds,
-    with its time. replaced: claims that had runs before that commit, which were made anew since. lost: commits, whole,
-    that results name and the history does not hold, so that it cannot show that the claims came first."""
+    with its time. replaced: claims with a comparison of whose sides both had runs before it, made anew since. lost:
+    commits, whole, that results name and the history does not hold, so that it cannot show that the claims came
+    first."""
 
     page: str
     about: str = ""

@@ -359,13 +359,13 @@ def _predating(book: Book, claims: Sequence[Judged]) -> str:
 
 
 def _replaced(book: Book, shown: Sequence[str]) -> str:
-    """Return which of these claims had other runs before. shown: links to claims."""
+    """Return which of these claims could be compared before git shows them. shown: links to claims."""
     before = [id for id in book.study.replaced if any(link.startswith(f"[{id}]") for link in shown)]
     if not before:
         return ""
     return (
-        f" Of these, {and_list(before)} had runs before that commit, in part or whole, which were made anew; of the "
-        f"other {len(shown) - len(before)} no run is older than the claim."
+        f" Of these, {and_list(before)} had a comparison with runs of both sides before that commit, which were made "
+        f"anew; none of the other {len(shown) - len(before)} had."
     )
 
 

@@ -359,8 +359,7 @@ def differences(kept: Result, anew: Result) -> list[str]:
 
 
 def unkept(kept: Result, anew: Result) -> list[str]:
-    """Return the metrics of a run made anew that its kept result does not have: those measured since, and those taken
-    out of it because its package meant something else by the name."""
+    """Return the metrics of a run made anew that its kept result does not have: those that are measured since."""
     rows = zip(kept.rows, anew.rows, strict=False)
     found = [key for key in anew.curves if key not in kept.curves]
     return list(dict.fromkeys(found + [key for old, new in rows for key in new if key not in old]))
