@@ -133,6 +133,8 @@ def test_a_gain_is_problem_by_problem() -> None:
     assert "gain" not in found[3]
     apart = [*start, row("bob", "alone", p0=4.0)]  # which did not begin alike
     assert gains(apart, trained)[2]["gain"] == -4.0
+    others = [*start, row("cleo", "alone", p0=4.0)]  # two began unlike, and bob is neither
+    assert ["gain" in one for one in gains(others, trained)] == [True, True, False, False]
 
 
 def test_one_problem_has_no_standard_error() -> None:
@@ -233,6 +235,12 @@ def test_a_part_that_some_samples_lack_is_a_mean_over_problems() -> None:
         sampling=Sampling(9), problems=Words.test[:2], samples=3,
     )  # fmt: skip
     assert rows[-1]["parts/words"] == (1.5 + 4) / 2
+    # of the reward there are three samples: of pairs of 0, 1, 2 the maxima are 1, 2, 2, and of 0, 0, 4 they are 0, 4, 4
+    best = {key: value for key, value in rows[-1].items() if key.startswith("best@")}
+    assert best == {
+        "best@1/reward": pytest.approx((1 + 4 / 3) / 2), "best@2/reward": pytest.approx((5 / 3 + 8 / 3) / 2),
+        "best@1/parts/words": (1.5 + 4) / 2,
+    }  # fmt: skip
 
 
 def test_the_best_of_several_samples() -> None:

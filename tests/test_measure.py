@@ -9,7 +9,17 @@ import pytest
 import torch
 from policy_cases import make_batch
 
-from coevolve.measure import Clock, distinct, episode_parts, interaction, learnt, note_parts, spoken, step_metrics
+from coevolve.measure import (
+    Clock,
+    distinct,
+    endings,
+    episode_parts,
+    interaction,
+    learnt,
+    note_parts,
+    spoken,
+    step_metrics,
+)
 from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 
@@ -119,6 +129,26 @@ def test_a_part_is_a_mean_over_the_cases_that_have_it():
     forked = episode()
     forked.joints.append(forked.joints[0])
     assert episode_parts([forked], Parts([{"x": 1.0, "y": 4.0}, {"x": 2.0}])) == [{"parts/x": 1.5, "parts/y": 4.0}]
+
+
+def test_a_part_is_weighted_by_the_ends_that_have_it():
+    """Two answers, of which the second was gone on with twice: ends of 1/2, 1/4 and 1/4."""
+    forked = episode()
+    (first,) = forked.joints
+    forked.joints += [first, dataclasses.replace(first, after=1), dataclasses.replace(first, after=1)]
+    assert [weight for _, weight in endings(forked)] == [0.5, 0.25, 0.25]
+    # 4 / 2 + 0 / 4 + 2 / 4; and of those that have it (4 / 2 + 1 / 4) / (3 / 4)
+    found = episode_parts([forked], Parts([{"x": 4.0, "y": 4.0}, {"x": 0.0, "y": 1.0}, {"x": 2.0}]))
+    assert found == [{"parts/x": 2.5, "parts/y": 3.0}]
+
+
+def test_the_continuations_of_a_chosen_answer_have_all_its_weight():
+    """The chosen one's return leaves the later reward out, so the answer that was not chosen is no end."""
+    forked = episode()
+    (first,) = forked.joints
+    forked.joints += [first, *(dataclasses.replace(first, after=1, answered=False) for _ in range(2))]
+    assert [weight for _, weight in endings(forked)] == [0.5, 0.5]
+    assert endings(forked)[0][0] is forked.joints[2]
 
 
 def test_parts_see_what_came_before():

@@ -72,14 +72,19 @@ def same(a, b):
         (ppo(eta=0.01), ("pioneer",)),
         (ppo(eta=0.01, penalty="sampled", whiten_rewards=True), ("pioneer",)),
         (ppo(eta=0.01, score_clip=3.0), ("pioneer",)),
+        (ppo(eta=0.01, rescale="scale"), ("pioneer",)),
+        (ppo(eta=0.01, rescale="normalise"), ("pioneer",)),
         (ppo(eta=0.01, penalty="full"), ("pioneer",)),
         (ppo(eta=0.01, value_norm=True), ("pioneer",)),
         (a2c(eta=0.01), ("pioneer",)),
         (reinforce_pp(), ("pioneer",)),
         (happo(eta=0.01), ("pioneer", "observer")),
     ],
-    ids=["cory", "ppo", "whiten_rewards", "score_clip", "full", "value_norm", "a2c", "reinforce_pp", "happo"],
-)
+    ids=[
+        "cory", "ppo", "whiten_rewards", "score_clip", "scale", "normalise", "full", "value_norm", "a2c",
+        "reinforce_pp", "happo",
+    ],
+)  # fmt: skip
 def test_it_learns(micro_model, algorithm, roles):
     trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
     rewards = [trainer.step(i)["reward"] for i in range(30)]
@@ -200,6 +205,7 @@ BASELINES = {
     "shrunk": marloo(baseline="shrunk"),
     "moving": marloo(baseline="moving"),
     "of the role, over the team": magrpo(group="role", std="team"),
+    "in the agent's deviations": magrpo(std="agent"),
 }
 
 
@@ -271,10 +277,10 @@ GROUP_RULES = [
     grpo(),
     grpo(**REUSED),
     grpo(beta=0.01, estimator="exact", entropy=0.001),
-    dr_grpo(mismatch="tis"),
+    dr_grpo(mismatch="tis", beta=0.01, estimator="k2"),
     dapo(**REUSED, mismatch="sequence"),
     gspo(epochs=2, clip=0.05),
-    rloo(),
+    rloo(mismatch="icepop"),
     reinforce(),
 ]
 

@@ -162,6 +162,23 @@ def test_one_scale_for_the_team():
     assert targets["x"].adv_BT.tolist() == targets["y"].adv_BT.tolist() == [[-1.0], [1.0]]
 
 
+def test_the_teams_scale_is_of_turns_whatever_their_length():
+    # differences -1, 1 and -3, 3 again, of turns of 1 and 3 tokens; by tokens it would be the root of 22 / 6 - 1 / 9
+    lesson = Lesson([], {"x": batch([0.0, 2.0], tokens=[1, 3]), "y": batch([0.0, 6.0])})
+    targets, _ = magrpo(std="team").advantage(lesson, {})
+    unit = 1 / math.sqrt(5)
+    assert targets["x"].adv_BT.tolist() == [pytest.approx([-unit, 0.0, 0.0]), pytest.approx([unit] * 3)]
+    assert targets["y"].adv_BT[:, 0].tolist() == pytest.approx([-3 * unit, 3 * unit])
+
+
+def test_the_teams_scale_is_a_deviation_from_the_mean():
+    # less the largest: -2, 0 and -6, 0, mean -2: the root of (0 + 4 + 16 + 4) / 4
+    lesson = Lesson([], {"x": batch([0.0, 2.0]), "y": batch([0.0, 6.0])})
+    targets, _ = magrpo(baseline="max", std="team").advantage(lesson, {})
+    assert targets["x"].adv_BT[:, 0].tolist() == pytest.approx([-2 / math.sqrt(6), 0.0])
+    assert targets["y"].adv_BT[:, 0].tolist() == pytest.approx([-6 / math.sqrt(6), 0.0])
+
+
 def test_alone_the_team_is_the_agent():
     given = batch([0.0, 2.0, 5.0, 5.0], peers=[0, 0, 1, 1])
     assert advantages(magrpo(std="team"), given) == pytest.approx(advantages(magrpo(std="agent"), given))

@@ -40,6 +40,32 @@ def test_rows_that_nobody_sampled_move_nobody():
     assert torch.equal(found["bob"].adv_BT, targets["bob"].adv_BT)
 
 
+def test_rows_that_nobody_sampled_take_no_part_in_the_others_kl():
+    """Of both agents the first row was added; ann's turn, which bob has heard, became twice as probable."""
+    zero = [[0.0]] * 2
+    rows = batch([[-2.0]] * 2, zero, zero, [0.0] * 2).replace(
+        joint_B=torch.tensor([0, 0]), extra_B=torch.tensor([True, False])
+    )
+    columns = {KL_WEIGHT: torch.tensor([0.5, 0.5])}
+    targets = {name: Targets(torch.ones(2, 1), columns=columns) for name in ("ann", "bob")}
+    episode = paid((1.0, 1.0), spoke("x", "ann", "C"), spoke("y", "bob", "D"))
+    episode.turns[1].asked = 1
+    logp_BT = torch.tensor([[7.0], [-2.0 + math.log(2.0)]])
+    found, _ = joint_ratio(Lesson([episode], {"ann": rows, "bob": rows}), "ann", logp_BT, targets, {})
+    assert found["bob"].columns[KL_WEIGHT].tolist() == pytest.approx([0.5, 1.0])
+
+
+@pytest.mark.parametrize(("anns", "bobs"), [([0, 1], [0, 5]), ([0, 5], [0, 1])])
+def test_a_joint_that_only_one_of_them_is_in_moves_nobody_else(anns, bobs):
+    """ann's two turns became e^0.1 and e^0.2 as probable; joint 0 is both agents'."""
+    zero = [[0.0]] * 2
+    ann, bob = (batch(zero, zero, zero, [0.0] * 2).replace(joint_B=torch.tensor(joints)) for joints in (anns, bobs))
+    targets = {name: Targets(torch.ones(2, 1)) for name in ("ann", "bob")}
+    lesson = Lesson([], {"ann": ann, "bob": bob})
+    found, _ = joint_ratio(lesson, "ann", torch.tensor([[0.1], [0.2]]), targets, {})
+    assert found["bob"].adv_BT[:, 0].tolist() == pytest.approx([math.exp(0.1), 1.0])
+
+
 def test_happo_is_ppo_and_what_follows():
     wanted = ppo(credit="team_sum", penalty="sampled")
     assert happo().settings == {**wanted.settings, "in_turn": "happo"}

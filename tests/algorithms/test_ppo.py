@@ -279,6 +279,19 @@ def test_the_weight_of_the_penalty_follows_the_kl():
     assert state == {"kl": {"b": 0.7, "a": pytest.approx(0.51)}}  # whoever did not speak keeps its own
 
 
+@pytest.mark.parametrize(
+    ("nats", "later"),
+    [
+        ([3.0, 3.0], 0.52),  # a turn, half more than wanted: 0.5 * (1 + 0.2 * 2 / 10)
+        ([1.0, 3.4], 0.51),  # 2.2 in the mean: 0.5 * (1 + 0.1 * 2 / 10)
+    ],
+)
+def test_the_weight_of_the_penalty_follows_the_mean_kl_of_as_many_turns(nats, later):
+    given = batch([[-1.0] * 2] * 2, [[-1.0] * 2] * 2, [[one / 4, 3 * one / 4] for one in nats], [3.0, 3.0])
+    _, state = learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given)
+    assert state == {"kl": {"a": pytest.approx(later)}}
+
+
 def test_without_these_options_nothing_is_done_to_a_reward():
     assert scores(ppo(eta=0.0, whiten=False), [30.0, -50.0])[::2] == ([30.0, -50.0], {})
     assert ppo().settings["score_clip"] is None

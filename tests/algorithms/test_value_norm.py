@@ -33,6 +33,27 @@ def test_by_hand():
     assert state["values"]["a"]["mean"] == 5.0
 
 
+def test_returns_that_differ_by_less_than_1_are_enlarged():
+    # returns 0, 0.5: mean 1/4, deviation sqrt(1/8); then 1 and -1 are 1/4 + sqrt(1/8) and 1/4 - sqrt(1/8)
+    rule, unit = ppo(**PLAIN, value_norm=True), math.sqrt(1 / 8)
+    targets, state = learnt_from(rule, given([0.0, 0.0], [0.0, 0.5]))
+    assert targets.return_BT[:, 0].tolist() == pytest.approx([-0.25 / unit, 0.25 / unit])
+    targets, _ = learnt_from(rule, given([1.0, -1.0], [0.0, 0.5]), state)
+    assert targets.adv_BT[:, 0].tolist() == pytest.approx([-0.25 - unit, 0.25 + unit])
+
+
+def test_padding_is_no_return():
+    # returns 1 | 5, 5: mean 11/3, deviation the root of (64 + 16 + 16) / 9 / 2
+    rows = [[0.0, 0.0]] * 2
+    turns = batch(rows, rows, rows, [1.0, 5.0]).replace(mask_BT=torch.tensor([[True, False], [True, True]]))
+    targets, state = learnt_from(ppo(**PLAIN, value_norm=True), turns)
+    std = math.sqrt(16 / 3)
+    assert state["values"]["a"] == {"count": 3, "mean": pytest.approx(11 / 3), "squares": pytest.approx(32 / 3)}
+    assert targets.return_BT.tolist() == [
+        pytest.approx([-8 / 3 / std, 0.0]), pytest.approx([4 / 3 / std, 4 / 3 / std]),
+    ]  # fmt: skip
+
+
 def test_what_a_critic_explains_is_in_the_units_of_returns():
     # 1 and -1 are 3 + sqrt(8) and 3 - sqrt(8): of returns 7 and 1, whose variance is 9, errors 1 + (3 - sqrt(8)) and
     # 1 - (3 - sqrt(8)) are left
@@ -79,6 +100,15 @@ def test_the_rows_of_a_critic_of_turns_are_what_counts():
         for seen in state["values"].values():
             assert seen["mean"] == 2.5
         assert state["values"].keys() == values.keys()
+
+
+def test_the_turns_themselves_are_no_targets_of_a_critic_of_turns():
+    from test_actor_critic import lesson, two_rounds
+
+    # the rows behind them are: 2 and 3, mean 2.5, deviation the root of 1/2
+    rule = iac(whiten=False, value_norm=True)
+    targets, _ = rule.advantage(lesson(rule, [two_rounds()], {"a": [0.0, 0.0], "b": [0.0, 0.0]}, "ab"), {})
+    assert targets["a"].return_BT[:, 0].tolist() == pytest.approx([0.0, 0.0, -math.sqrt(0.5), math.sqrt(0.5)])
 
 
 def test_a_head_with_nobody_to_value_keeps_what_it_has_seen():

@@ -1,6 +1,7 @@
 """What is said about rows, and what is not."""
 
 import json
+import math
 
 import pytest
 
@@ -28,6 +29,50 @@ def test_the_team():
     none = {"difference": -0.4, "low": None, "high": None}
     said = verdicts.team([trained | {"n": 5}, none])
     assert "a difference of -0.400, without an interval; training changed nothing measurable. Fewer than 6" in said
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.0), (0.0, 0.5)])
+def test_an_interval_that_ends_at_0_measures_nothing(low, high):
+    start = {"difference": (low + high) / 2, "low": low, "high": high}
+    said = verdicts.team([{"setting": "trained", "reward": 2.0, "se": 0.125}, start])
+    assert said.endswith("training changed nothing measurable.")
+
+
+READS = (0.6, 0.4, 0.8), (0.2, 0.1, 0.3)
+"""Slope and gain of a second role that reads, with their intervals."""
+
+
+@pytest.mark.parametrize(
+    ("slope", "gain", "found"),
+    [
+        (*READS, True),
+        ((0.6, 0.3, 0.8), READS[1], None),  # the limit of .3 is in the interval, at its lower end
+        ((0.6, 0.31, 0.8), READS[1], True),
+        ((0.2, 0.1, 0.3), READS[1], False),  # and at its upper end nothing is above it
+        ((0.2, 0.1, 0.31), READS[1], None),
+        (READS[0], (0.1, 0.0, 0.2), None),
+        (READS[0], (-0.1, -0.2, 0.0), False),
+        ((0.2, 0.1, 0.31), (-0.1, -0.2, -0.05), False),  # one that is not above is enough
+        ((None, None, None), READS[1], False),
+        ((math.nan, math.nan, math.nan), READS[1], False),
+        ((0.6, None, None), READS[1], None),  # of too few problems for an interval
+        ((0.6, math.nan, math.nan), READS[1], None),
+    ],
+)
+def test_whether_the_second_reads(slope, gain, found):
+    row = zip(("slope", "slope_low", "slope_high", "gain", "gain_low", "gain_high"), (*slope, *gain), strict=True)
+    assert verdicts.reads(dict(row)) is found
+
+
+@pytest.mark.parametrize(
+    ("slope", "gain", "found"),
+    [
+        (0.3, 0.01, True), (0.29, 0.01, False), (0.3, 0.0, False), (None, 0.01, False), (0.3, None, False),
+        (math.nan, 0.01, False),
+    ],
+)  # fmt: skip
+def test_the_premise_is_a_slope_of_three_tenths_and_a_gain(slope, gain, found):
+    assert verdicts.holds({"slope": slope, "gain": gain}) is found
 
 
 @pytest.mark.parametrize(
@@ -72,6 +117,7 @@ def test_swaps_of_which_one_is_worse_and_one_better():
         (LESS, SAME, SAME, "anything will do."),
         (MORE, LESS, LESS, "matters to it. It would do better yet without hearing them."),
         (SAME, MORE, SAME, "It would do better without hearing them."),
+        (MORE, SAME, SAME, "It would do better without hearing them."),
         (SAME, SAME, LESS, "It makes no measurable use of what it hears."),
         (SAME, REFUSED, SAME, "no measurable difference (-0.250 to 0.500)."),
     ],
@@ -96,7 +142,8 @@ def moved(low, high, silent, n=64):
 def test_who_is_lazy():
     """Half of an equal share is a quarter of two agents' influence."""
     assert moved(0.25, 0.35, SAME).count("what it says moves the return") == 2
-    assert moved(0.1, 0.24, SAME).count("it hardly moves the return (lazy?)") == 2
+    assert moved(0.1, 0.249, SAME).count("it hardly moves the return (lazy?)") == 2
+    assert moved(0.1, 0.25, SAME).count("whether it is lazy is open") == 2
     assert moved(0.1, 0.24, LESS).count("it counts that it speaks, more than what it says") == 2
     assert moved(0.1, 0.3, SAME).count("whether it is lazy is open") == 2
     assert moved(0.1, 0.24, REFUSED).count("whether it is lazy is open") == 2
@@ -120,6 +167,12 @@ def test_cross_play():
     assert "rely on those they were trained with" in verdicts.cross_play([{"setting": "mean"} | LESS])
     assert "as well with strangers" in verdicts.cross_play([{"setting": "mean"} | SAME])
     assert "better with strangers" in verdicts.cross_play([{"setting": "mean"} | MORE])
+    refused = {"setting": "mixed", "role": "b"} | REFUSED
+    assert verdicts.cross_play([refused, {"setting": "mean"} | LESS]) == (
+        "Mixed teams that could be played, beside both teams' own play: 0.400 less (0.250 to 0.500); b: cannot be "
+        "played (no move)."
+    )
+    assert verdicts.cross_play([refused]) == "No mixed team could be compared: b: cannot be played (no move)."
 
 
 def test_sections_for_a_run(tmp_path, capsys):

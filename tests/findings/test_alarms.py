@@ -39,7 +39,10 @@ def test_a_collapse_is_dated_to_the_step(columns, signal, agent):
     assert found(**columns) == ([(signal, agent, 41)] if signal else [])
 
 
-@pytest.mark.parametrize(("more", "alarms"), [(16, []), (64, []), (5, [("distinct_2 fell", "ann", 41)])])
+FELL = [("distinct_2 fell", "ann", 41)]
+
+
+@pytest.mark.parametrize(("more", "alarms"), [(16, []), (64, []), (5, FELL), (6, FELL), (7, []), (3, FELL), (2, [])])
 def test_distinct_2_is_compared_between_steps_of_as_many_turns(more, alarms):
     """Of four times as many texts, as where dapo samples again, a smaller share of the pairs is distinct."""
     assert found(ann__distinct_2=edge(0.8, 0.39, 41), ann__turns=edge(4, more, 41)) == alarms
@@ -47,7 +50,19 @@ def test_distinct_2_is_compared_between_steps_of_as_many_turns(more, alarms):
 
 def test_distinct_2_that_fell_in_the_steps_of_as_many_turns():
     grown = [16 if i % 3 == 1 else 4 for i in range(60)]
-    assert found(ann__distinct_2=edge(0.8, 0.39, 41), ann__turns=grown) == [("distinct_2 fell", "ann", 41)]
+    assert found(ann__distinct_2=edge(0.8, 0.39, 41), ann__turns=grown) == FELL
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [4] * 4 + [16] * 51 + [4] * 5,  # only nine steps are of as many
+        [4] * 54 + [16] * 6,  # none of the last is
+        [None] + [4] * 40 + [16] * 19,  # of as many as at the first step that had any
+    ],
+)
+def test_distinct_2_of_too_few_steps_of_as_many_turns_is_not_judged(turns):
+    assert found(ann__distinct_2=edge(0.8, 0.1, 41), ann__turns=turns) == []
 
 
 @pytest.mark.parametrize(
@@ -71,6 +86,71 @@ def test_what_stays_within_limits_or_comes_back_is_no_alarm(columns):
     assert found(**columns) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "before", "beyond", "within"),
+    [
+        ("length", 9.0, 1.45, 1.55),
+        ("eos_rate", 0.3, 0.019, 0.021),
+        ("kl", 1.9, 10.1, 9.9),  # five times as much is less than the limit in nats
+        ("kl", 3.0, 15.1, 14.9),  # and here it is more
+    ],
+)
+def test_a_limit_is_what_it_is_said_to_be(key, before, beyond, within):
+    assert [step for _, _, step in found(**{f"ann__{key}": edge(before, beyond, 41)})] == [41]
+    assert found(**{f"ann__{key}": edge(before, within, 41)}) == []
+
+
+def test_only_who_had_it_at_the_start_can_lose_it():
+    """Answers of three tokens, and a tenth of them that ended."""
+    assert found(ann__length=edge(3.0, 1.0, 41)) == [("answers of one token", "ann", 41)]
+    assert found(ann__length=edge(2.9, 1.0, 41)) == []
+    assert found(ann__eos_rate=edge(0.1, 0.0, 41)) == [("answers do not end", "ann", 41)]
+    assert found(ann__eos_rate=edge(0.099, 0.0, 41)) == []
+
+
+def test_a_fiftieth_of_the_others_gradient_is_hardly_any():
+    vanished, little = ({"ann__grad_norm": edge(1.0, share, 41), "bob__grad_norm": HEALTHY} for share in (0.019, 0.021))
+    assert found(**vanished) == [("gradients vanish beside the others'", "ann", 41)]
+    assert found(**little) == []
+
+
+def test_steps_in_which_nobody_learns_say_nothing_of_a_gradient():
+    norms = {"ann__grad_norm": edge(1.0, 0.01, 41), "bob__grad_norm": edge(1.0, 1.0, 0)}
+    for norm in norms.values():
+        norm[47:53] = [0.0] * 6
+    assert found(**norms) == [("gradients vanish beside the others'", "ann", 41)]
+
+
+def shaky(*levels):
+    """At each level for so many steps, a tenth above and below it by turns. Steps differ by 0.2, so the deviation of
+    one is 0.2 / 0.6745 / sqrt(2) = 0.2097, and four of them are 0.8387."""
+    values = [level for level, steps in levels for _ in range(steps)]
+    return [value + (-0.1 if i % 2 else 0.1) for i, value in enumerate(values)]
+
+
+def test_only_a_rise_beyond_the_noise_can_be_lost():
+    """It rises by 0.1 more than the level, from 0 in the median."""
+    assert found(reward=shaky((0, 20), (0.75, 21), (0, 19))) == [("reward fell from its peak", "team", 41)]
+    assert found(reward=shaky((0, 20), (0.73, 21), (0, 19))) == []
+
+
+def test_half_of_a_rise_is_lost():
+    """From 0.25, the median of the first six steps, to 2: the limit is 1.125."""
+    risen = [min(i, 20) / 10 for i in range(41)]
+    assert found(reward=risen + [1.12] * 19) == [("reward fell from its peak", "team", 41)]
+    assert found(reward=risen + [1.13] * 19) == []
+    assert found(reward=risen + [1.12] * 9 + [2.0] + [1.12] * 9) == [("reward fell from its peak", "team", 41)]
+
+
+def test_an_objective_below_its_start_cost_more_than_it_gained():
+    """Every other of the last steps is 0.1 above the level, and the limit 0.8387 below 0."""
+    alarm = ("r - eta*KL fell below its start", "team", 41)
+    assert found(objective=shaky((0, 41), (-0.95, 19))) == [alarm]
+    assert found(objective=shaky((0, 41), (-0.93, 19))) == []
+    assert found(objective=edge(1.0, 0.99, 41)) == [alarm]  # nothing is noise there
+    assert found(objective=edge(1.0, 1.01, 41)) == []
+
+
 def test_kl_is_judged_by_the_first_half_of_the_run():
     assert found(ann__kl=edge(3.0, 16.0, 25)) == [("KL runs away", "ann", 25)]
 
@@ -79,6 +159,25 @@ def test_a_single_outlier_neither_begins_nor_ends_a_collapse():
     entropy = edge(2.0, 0.1, 41)
     entropy[20], entropy[50] = 0.1, 2.0
     assert found(ann__entropy=entropy) == [("entropy fell", "ann", 41)]
+
+
+def test_two_outliers_in_a_row_are_ignored_and_three_end_a_collapse():
+    entropy = edge(2.0, 0.1, 41)
+    entropy[50:52] = [2.0] * 2
+    assert found(ann__entropy=entropy) == [("entropy fell", "ann", 41)]
+    entropy[52] = 2.0
+    assert found(ann__entropy=entropy) == [("entropy fell", "ann", 53)]
+
+
+def test_the_start_is_the_first_tenth_and_three_steps_at_least():
+    """Entropy 1 is more than a fifth of 2, and less than a fifth of 9."""
+    assert found(ann__entropy=[9.0, 2.0, 2.0, 9.0, 9.0] + [2.0] * 5 + [1.0] * 10) == []  # the median of 9, 2, 2
+    assert found(ann__entropy=[9.0, 9.0] + [2.0] * 39 + [1.0] * 19) == []  # and of 9, 9, 2, 2, 2, 2
+
+
+def test_the_earliest_alarm_is_told_first():
+    fell = {"ann__entropy": edge(2.0, 0.1, 41), "ann__length": edge(9.0, 1.0, 30)}
+    assert found(**fell) == [("answers of one token", "ann", 30), ("entropy fell", "ann", 41)]
 
 
 def test_a_collapse_is_dated_in_noise():
@@ -145,6 +244,7 @@ def test_healthy_noise_raises_no_alarm(steps):
 def test_missing_numbers_are_told_whatever_the_length():
     columns = {"reward": [1.0, 1.0, 1.0], "ann__grad_norm": [1.0, None, None], "ann__explained_variance": [None] * 3}
     assert found(**columns) == [("grad_norm is no number at 2 steps", "ann", 1)]
+    assert found(ann__loss__kl=[None] * 3) == []  # a part of the loss, which tells of it itself
 
 
 def test_agents_that_rest_are_judged_by_the_steps_they_play():

@@ -130,6 +130,25 @@ def test_a_kl_that_only_the_last_steps_know_by_role_prices_nothing(tmp_path):
     assert compared(arms(find([tmp_path]))) == Reward("pioneer", priced=False)
 
 
+def test_a_step_that_has_no_kl_at_all_lacks_none_of_a_role(tmp_path):
+    """As one in which nobody spoke who learns."""
+    for name, cast in (("cory", PAIR), ("ppo", ALONE)):
+        folder = tmp_path / f"{name}-0"
+        written(folder, 0, cast, CHAIN[: len(cast)], [bare()], **{role: [0.2, 0.4] for role in cast})
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines[0]["kl"] = None
+        lines[1] |= {"kl/pioneer": 0.1, "objective/pioneer": 0.1}
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compared(arms(find([tmp_path]))) == Reward("pioneer", priced=True)
+
+
+def test_teams_that_somebody_else_opens_are_not_compared(tmp_path):
+    pay = {"pioneer": [0.0, 1.0], "observer": [0.0, 1.0]}
+    written(tmp_path / "a-0", 0, PAIR, CHAIN, **pay)
+    written(tmp_path / "b-0", 0, PAIR, [turn("observer"), turn("pioneer", 0)], play="another", **pay)
+    assert compared(arms(find([tmp_path]))) is None
+
+
 def test_the_opening_and_the_curves_say_whose_reward_it_is(cory_and_ppo):
     said = opening(cory_and_ppo)
     assert said.came.startswith("Reward (pioneer alone): cory from 0.200 to 0.3350 ± 0.0087; ")
@@ -208,6 +227,22 @@ def test_settings_that_may_change_what_is_paid_are_pointed_out():
         "They differ in task.bonuses and sampling.temperature: a reward means the same in all only" in groups.sentence
     )
     assert "The runs sampled from 8 to 16 turns, and final means each run's own end" in groups.sentence
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        ({"turns": [50, 51]}, ""),  # within a hundredth of 100
+        ({"turns": [50, 52]}, "The runs sampled from 100 to 102 turns, and final"),
+        ({"turns": [150, None]}, "The runs sampled from 100 to 150 turns, and final"),  # nobody spoke in a step
+        ({}, ""),  # of a run that did not count them nothing is known
+    ],
+)
+def test_runs_that_sampled_more_turns_are_pointed_out(turns, said):
+    runs = [run("a-0", recipe=recipe(0), reward=[0.0] * 2, turns=[50, 50])]
+    runs.append(run("b-0", recipe=recipe(0, 0.5), reward=[0.0] * 2, **turns))
+    (groups,) = [section for section in findings(runs) if section.id == "groups"]
+    assert said in groups.sentence and ("sampled from" in groups.sentence) == bool(said)
 
 
 def test_an_objective_over_other_learners_is_not_compared():

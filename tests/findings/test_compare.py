@@ -42,6 +42,29 @@ def test_three_pairs_give_a_hint_and_no_evidence():
 def test_an_interval_with_zero_is_no_difference():
     found = compared(group("a", 1.0, [1.0, 2.0, 3.0]), group("b", 0.5, [2.0, 1.0, 3.0]))
     assert row(found, "final reward")[3:] == (0.0, -1.0, 1.0, 1.0, 1.0, "no difference at these seeds")
+    # 0, 0 and 1.5, or the other way round: an interval that ends at zero has it, too
+    ends = [1.0, 2.0, 3.0], [1.0, 2.0, 4.5]
+    for (first, second), interval in zip((ends, ends[::-1]), ((0.5, 0.0, 1.5), (-0.5, -1.5, 0.0)), strict=True):
+        found = compared(group("a", 1.0, first), group("b", 0.5, second))
+        assert row(found, "final reward")[3:] == (*interval, 1.0, 1.0, "no difference at these seeds")
+
+
+def test_less_by_three_pairs_is_a_hint_too():
+    found = compared(group("a", 1.0, [1.5, 3.0, 4.5]), group("b", 0.5, [1.0, 2.0, 3.0]))
+    assert row(found, "final reward")[3:] == (-1.0, -1.5, -0.5, 0.25, 0.75, "a hint, not evidence")
+
+
+def test_a_mean_of_few_seeds_is_told_with_a_caution():
+    def said(*counts):
+        sides = arms([one for i, count in enumerate(counts) for one in group("ab"[i], 1.0 / (i + 1), [1.0] * count)])
+        return of_groups(sides, measures(sides, [])).sentence
+
+    plain = "Means over seeds with bootstrap 95 % intervals: a has 6 seeds and b has 7 seeds."
+    assert said(6, 7) == plain
+    few = "a has 6 seeds and b has 5 seeds. Intervals of so few seeds are too narrow: that of 3 holds"
+    assert few in said(6, 5)
+    assert "b has 2 seeds. Intervals of so few seeds are too narrow:" in said(6, 2)
+    assert said(6, 1).endswith("b has 1 seed. One seed says nothing about other seeds.")
 
 
 def test_eight_pairs_of_one_sign_are_evidence():
@@ -59,6 +82,20 @@ def test_many_comparisons_take_evidence_away():
         "With 6 pairs the smallest p is 0.0312, and 0.0938 when adjusted for so many comparisons: too few pairs for "
         "evidence, however large the difference." in found.sentence
     )
+
+
+def test_of_unlike_many_pairs_the_fewest_and_the_most_are_told():
+    a, b = (group(name, eta, [1.0] * 8) for name, eta in (("a", 1.0), ("b", 0.5)))
+    few = group("c", 0.1, [2.0 + i for i in range(2)])
+    assert "no sign-flip test can reach p < 0.05; with 2 the smallest p is 0.500." in compared(a, b, few).sentence
+    # three groups, three measures: 9 * 2 / 2^8, where 8 seeds are a pair
+    six = compared(a, b, group("c", 0.1, [2.0 + i for i in range(6)]))
+    assert "With 8 pairs the smallest p is 0.00781, and 0.0703 when adjusted for so many" in six.sentence
+
+
+def test_differences_of_up_to_three_pairs_of_groups_are_told():
+    groups = [group(name, 1.0 / (i + 1), [1.0, 2.0 + i]) for i, name in enumerate("abcd")]
+    assert [compared(*groups[:n]).sentence.count(", adjusted ") for n in (2, 3, 4)] == [1, 3, 0]
 
 
 def test_one_seed_says_nothing_about_others():

@@ -198,10 +198,21 @@ def test_of_two_ways_as_common_that_of_more_problems_is_compared(tmp_path):
     assert "leaves out a-0 and a-1: " in said
 
 
-def test_an_evaluation_from_before_the_last_step_is_not_compared(tmp_path):
+def test_the_way_of_most_runs_is_compared_though_another_has_more_problems(tmp_path):
+    for seed in (0, 1, 2):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0, problems=4)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0 + seed, eta=0.1, problems=12 if seed == 2 else 4)
+    groups, pairs, said = held_out(tmp_path)
+    assert (groups, pairs) == ({"a": (3, 2.0), "b": (2, 3.5)}, 2)
+    assert said.endswith("Held-out reward leaves out b-2: not evaluated as most runs were, by problems.")
+
+
+@pytest.mark.parametrize("steps", [4, 1])
+def test_an_evaluation_of_another_step_than_the_last_is_not_compared(tmp_path, steps):
+    """The run went on after it, or began anew from before."""
     for seed in (0, 1):
         evaluated(tmp_path / f"a-{seed}", seed, 2.0)
-        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, rewards=[1.0, 2.0] * (1 + seed))
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, rewards=[1.0] * (steps if seed else 2))
     groups, pairs, said = held_out(tmp_path)
     assert groups == {"a": (2, 2.0), "b": (1, 3.0)}
     assert pairs == 1

@@ -27,8 +27,8 @@ def test_fronts_and_areas(points, front, area):
     assert hypervolume(points, REFERENCE) == area
 
 
-def ended(name, seed, eta, kl, reward, **more):
-    return run(f"{name}-{seed}", seed, recipe(seed, eta, **more), reward=[1.0, reward], kl=[0.0, kl])
+def ended(name, seed, eta, kl, reward, begun=1.0, **more):
+    return run(f"{name}-{seed}", seed, recipe(seed, eta, **more), reward=[begun, reward], kl=[0.0, kl])
 
 
 def test_groups_that_differ_in_eta_alone_have_one_area():
@@ -50,8 +50,20 @@ def test_areas_are_seed_by_seed_where_every_eta_has_the_seed():
     assert [row[1:] for row in areas.rows] == [(2, 2, pytest.approx(20.5), pytest.approx(20.0), pytest.approx(21.0))]
 
 
-def test_a_family_is_named_without_eta():
-    names = ("cory-eta=1e-3", "cory-eta=0.1")
+def test_the_reference_is_the_lowest_reward_that_any_run_began_with():
+    # up to 11 nats and a reward of 0.5: 8 * 2.5 + 1 * 4.5
+    _, areas = sections(arms([ended("high", 0, 1.0, 2.0, 3.0), ended("low", 0, 0.1, 10.0, 5.0, begun=0.5)]))
+    assert [row[:4] for row in areas.rows] == [("high", 2, 1, pytest.approx(24.5))]
+    assert "(KL 11.0, a tenth beyond the largest; reward 0.500, the smallest at a start)" in areas.sentence
+
+
+def test_a_sweep_of_which_no_seed_has_every_eta_has_no_area():
+    _, areas = sections(arms([ended("high", 0, 1.0, 2.0, 3.0), ended("low", 1, 0.1, 10.0, 5.0)]))
+    assert (areas.id, areas.rows, areas.plot) == ("hypervolume", [], None)
+
+
+@pytest.mark.parametrize("names", [("cory-eta=1e-3", "cory-eta=0.1"), ("cory eta=1e-3", "cory eta=0.1")])
+def test_a_family_is_named_without_eta(names):
     _, areas = sections(arms([ended(name, 0, eta, 1.0, 2.0) for name, eta in zip(names, (1e-3, 0.1), strict=True)]))
     assert [row[0] for row in areas.rows] == ["cory"]
 
@@ -89,9 +101,10 @@ def test_a_group_with_a_run_that_lost_its_kl_is_left_out_by_name():
     runs = [ended("high", 0, 1.0, 2.0, 3.0), ended("low", 0, 0.1, 10.0, 5.0), ended("torn", 0, 1.0, 1.0, 9.0, steps=9)]
     assert "Left out" not in sections(arms(runs))[0].sentence
     runs.append(ended("torn", 1, 1.0, None, 9.0, steps=9))
-    points = sections(arms(runs))[0]
+    points, areas = sections(arms(runs))
     assert points.sentence.endswith("Left out, because a run has no KL at its end: torn.")
     assert [row[0] for row in points.rows] == ["high", "low"]
+    assert [row[0] for row in areas.rows] == ["high"]  # the sweep of both
 
 
 def test_without_a_sweep_there_is_no_area():

@@ -11,9 +11,10 @@ from cases import PROTOCOLS
 from compare import CLOSE, sample_of
 from credits import specs
 from exact import ROLES
-from objectives import COLUMNS, LONGER, apart, longer
+from objectives import COLUMNS, LONGER, Column, apart, longer
 
-from coevolve.algorithms import ALGORITHMS
+from coevolve.algorithms import ALGORITHMS, ppo
+from coevolve.algorithms.ppo import _RESCALES
 
 ELSEWHERE = {"hindsight", "iac", "maac", "madpo", "marlhf"}
 """What learns from other rows, critics or pairs; test_rules names the files where these are held to enumeration."""
@@ -50,6 +51,17 @@ def test_another_column_is_told_apart():
         assert max(apart(sample, "team_return", column, role) for role in ROLES) > 0.01, name
     bare = dataclasses.replace(COLUMNS["ppo"], whitened=False)
     assert max(apart(sample, "team_return", bare, role) for role in ROLES) > 0.01
+
+
+@pytest.mark.parametrize("rescale", _RESCALES)
+@pytest.mark.parametrize("credit", ["team_sum", "own_reward"])
+def test_a_rescaled_credit_is_a_multiple_of_it_less_one_number_at_most(rescale, credit):
+    """Of which the column takes the number off where credits are centred, and there alone."""
+    sample, settings = sample_of("chain", 23), {"eta": 0.0, "critic": False, "whiten": False, "rescale": rescale}
+    columns = [Column(ppo, "none", whitened, settings) for whitened in (False, True)]
+    less, nothing = (max(apart(sample, credit, one, role) for role in ROLES) for one in reversed(columns))
+    assert less < CLOSE
+    assert (nothing < CLOSE) == (rescale != "normalise")
 
 
 def test_every_algorithm_is_held_to_a_column_or_elsewhere():

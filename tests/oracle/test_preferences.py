@@ -46,8 +46,9 @@ def step(sample, rule, role, chances_N=None):
     return slope(loss, table)
 
 
-def wanted(sample, role, margin):
-    """The same of the loss itself: winners and losers drawn independently by the policies as they are."""
+def wanted(sample, role, margin, reference=True):
+    """The same of the loss itself: winners and losers drawn independently by the policies as they are. reference:
+    whether likelihoods are relative to the start model's."""
     total = torch.zeros((), dtype=torch.float64)
     joints = list(itertools.product(range(2), repeat=2))
 
@@ -58,7 +59,7 @@ def wanted(sample, role, margin):
                 continue
             table = sample.tables[name]
             logp = table.logp_SA if name == role else table.logp_SA.detach()
-            found = found + logp[0, move] - table.reference_SA[0, move]
+            found = found + logp[0, move] - (table.reference_SA[0, move] if reference else 0.0)
         return found
 
     def chance(joint):
@@ -73,13 +74,16 @@ def wanted(sample, role, margin):
     return slope(total, sample.tables[role])
 
 
+@pytest.mark.parametrize("reference", [True, False])
 @pytest.mark.parametrize("margin", ["joint", "own"])
 @pytest.mark.parametrize("role", ROLES)
-def test_the_step_is_that_of_the_joint_loss(sample, role, margin):
-    found, want = step(sample, madpo(beta=BETA, margin=margin), role), wanted(sample, role, margin)
+def test_the_step_is_that_of_the_joint_loss(sample, role, margin, reference):
+    rule = madpo(beta=BETA, margin=margin, reference=reference)
+    found, want = step(sample, rule, role), wanted(sample, role, margin, reference)
     assert want.abs().max() > 1e-3
     assert torch.allclose(found, want, rtol=1e-5)
 
 
-def test_the_two_margins_are_two_losses(sample):
-    assert not torch.allclose(wanted(sample, "a", "joint"), wanted(sample, "a", "own"), rtol=1e-3)
+def test_the_two_margins_with_and_without_a_reference_are_four_losses(sample):
+    every = [wanted(sample, "a", margin, reference) for margin in ("joint", "own") for reference in (True, False)]
+    assert not any(torch.allclose(one, other, rtol=1e-3) for one, other in itertools.combinations(every, 2))

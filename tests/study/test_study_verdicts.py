@@ -412,6 +412,15 @@ def test_a_frontier_wants_all_its_points_from_one_kind_of_machine():
     assert one.verdict == "undecided"
 
 
+def test_a_frontier_wants_equal_cost_of_each_two_arms():
+    """The first arms of both sides sampled as many turns, the second ones of seed 3 did not."""
+    found = frontiers(better=True)
+    found["b2"][3] = result("b2", 3, reward_pioneer=[0, 2], kl=[0, 4], turns=[1, 2])
+    (one,) = judge(study(comparisons=[{**FRONTIER, "direction": "more"}]), everywhere(found), {})
+    assert one.found[0].refused == {3: "spent different responses"}
+    assert (len(one.found[0].pairs), one.verdict) == (11, "undecided")
+
+
 def test_what_is_measured_at_the_end_wants_equal_cost():
     paid = [row(role="pioneer", reward=0.5)]
     found = {
