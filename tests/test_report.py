@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import pytest
 
@@ -296,11 +297,21 @@ def test_models_that_are_pre_trained_beside_runs_have_no_report(tmp_path):
         (["report", "run", "-o", "file/x.html"], "--output: file is a file; choose another folder"),
         (["report", "run", "-o", "d.html"], "--output d.html is a folder; name a file"),
         (["sweep", "quickstart", "seed=0..1", "--output", "file/x"], "output: file is a file; choose another folder"),
+        (
+            ["train", "quickstart", "--dry-run", "output_dir=file/x"],
+            "output_dir: file is a file; choose another folder",
+        ),
+        (["train", "quickstart", "output_dir=/sealed/x"], "output_dir: /sealed may not be written; choose another fol"),
+        (["report", "run", "-o", "/sealed/x.html"], "--output: /sealed may not be written; choose another folder"),
     ],
 )
 def test_where_nothing_can_be_written_is_told(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "d.html").mkdir()
-    assert cli.main(words) == 2
+    (tmp_path / "sealed").mkdir()
+    access = os.access  # the superuser's tests may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: "sealed" not in str(path) and access(path, mode))
+    assert cli.main([word.replace("/sealed", str(tmp_path / "sealed")) for word in words]) == 2
+    said = said.replace("/sealed", str(tmp_path / "sealed"))
     assert said in capsys.readouterr().err
