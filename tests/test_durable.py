@@ -1,7 +1,9 @@
 """Files and folders that are there whole, or not there."""
 
+import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,21 @@ def test_folders_are_made_with_their_names_on_the_disk(tmp_path, monkeypatch):
     durable.make_folder(tmp_path / "runs" / "mine")
     assert (tmp_path / "runs" / "mine").is_dir()
     assert set(synced) == {tmp_path, tmp_path / "runs"}
+
+
+@pytest.mark.parametrize("where", ["/proc/mine", "/dev/null/mine", "a" * 300])
+def test_a_folder_that_cannot_be_is_a_mistake_of_the_user(where, tmp_path):
+    with pytest.raises(ValueError, match=rf"^the folder .*{where} cannot be made \(\w.*\); choose another one$"):
+        durable.make_folder(tmp_path / where)
+
+
+def test_a_full_disk_is_none(tmp_path, monkeypatch):
+    def full(self, **how):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OSError, match="No space left"):
+        durable.make_folder(tmp_path / "runs")
 
 
 def test_of_a_link_the_link_is_removed(tmp_path):

@@ -46,6 +46,11 @@ def test_the_version_is_the_same_everywhere():
     assert (PROJECT["license"], cited["license"]) == ("MIT", "MIT")
 
 
+def test_every_extra_is_described():
+    text = (ROOT / "docs" / "install.md").read_text("utf-8")
+    assert [extra for extra in PROJECT["optional-dependencies"] if f"`{extra}`" not in text.partition("## ")[0]] == []
+
+
 def test_every_file_of_the_package_is_accounted_for():
     models = {ASSETS / name for name in PACKAGED}
     others = [file for file in SOURCE.rglob("*") if file.is_file() and file.suffix not in OURS]

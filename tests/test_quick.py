@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
+from coevolve.held_out import ADVISED, DIAGNOSED, EVALUATED
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 QUICKSTART = str(RECIPES / "quickstart.yaml")
@@ -111,6 +112,13 @@ def test_help_needs_no_torch(ask, words, tmp_path):
     [(code, said, imported)] = ask([words], tmp_path)
     assert (code, imported) == (0, [])
     assert said.startswith("usage: ")
+
+
+@pytest.mark.parametrize(("command", "count"), [("eval", EVALUATED), ("diagnose", DIAGNOSED), ("advise", ADVISED)])
+def test_help_says_how_many_problems_are_played(ask, command, count, tmp_path):
+    [(code, said, imported)] = ask([[command, "--help"]], tmp_path)
+    assert (code, imported) == (0, [])
+    assert f"how many held-out problems; default: {count}, or all if the task has fewer" in " ".join(said.split())
 
 
 def test_a_report_needs_no_torch(ask, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import pytest
 
@@ -171,15 +172,15 @@ def test_the_rise_is_stated_in_standard_errors():
     lines = [line(i, reward=r, kl=0.0) for i, r in enumerate([0.0, 2.0, *[1.0] * 16, 4.0, 6.0])]
     # Two steps at each end: means 1 and 5, variances 2 and 2; the error is sqrt(2/2 + 2/2), and 4 / sqrt(2) = 2.8
     moved = "1.00 -> 5.00 (+2.8 standard errors)"
-    assert rise(lines) == f"reward {moved}, r - eta*KL {moved}; means of the first and the last 2 of 20 steps"
+    assert rise(lines) == f"reward {moved}, objective {moved}; means of the first and the last 2 of 20 steps"
     apart = "+2.8 and +2.8 standard errors apart; clear from 4.3 on"  # t of two degrees of freedom
     assert footnote(lines) == f"Means of the first and the last 2 of 20 steps, {apart}."
     not_clear = "did not clearly move, from 1.00 to 5.00"
-    assert sentence(lines) == f"The reward {not_clear}, and r - eta*KL {not_clear}."
+    assert sentence(lines) == f"The reward {not_clear}, and the objective {not_clear}."
     surer = [line(i, reward=r, kl=0.0) for i, r in enumerate([0.5, 1.5, *[1.0] * 16, 4.5, 5.5])]
-    assert sentence(surer) == "The reward rose from 1.00 to 5.00, and r - eta*KL rose from 1.00 to 5.00."
+    assert sentence(surer) == "The reward rose from 1.00 to 5.00, and the objective rose from 1.00 to 5.00."
     assert footnote(lines[:2]) == ""
-    assert rise(lines[:2]) == "reward 0 -> 2.00, r - eta*KL 0 -> 2.00"  # one step has no error
+    assert rise(lines[:2]) == "reward 0 -> 2.00, objective 0 -> 2.00"  # one step has no error
     assert rise([{"step": 0, "reward": None}]) == "no turn was scored"
 
 
@@ -204,7 +205,7 @@ def test_progress_is_plain_lines_without_a_terminal():
         for step in range(3):
             show(line(step) | {"tokens_per_second": 1234.5})
     said = out.getvalue().splitlines()
-    assert said[0] == "step 1/3  reward 1  KL 0.5  r-eta*KL 0.85  tok/s 1234"
+    assert said[0] == "step 1/3  reward 1  KL 0.5  objective 0.85  tok/s 1234"
     assert said[2].startswith("step 3/3") and said[2].endswith("ETA 0 s")
 
 
@@ -233,7 +234,7 @@ def test_progress_is_live_on_a_terminal():
     with progress(3, console(file=out, width=120, force_terminal=True)) as show:
         show(line(2))
     assert "3/3" in out.getvalue()
-    assert "r-eta*KL 0.85" in out.getvalue()
+    assert "objective 0.85" in out.getvalue()
 
 
 TURN = {"round": 0, "finished": True, "pieces": []}
@@ -296,11 +297,21 @@ def test_models_that_are_pre_trained_beside_runs_have_no_report(tmp_path):
         (["report", "run", "-o", "file/x.html"], "--output: file is a file; choose another folder"),
         (["report", "run", "-o", "d.html"], "--output d.html is a folder; name a file"),
         (["sweep", "quickstart", "seed=0..1", "--output", "file/x"], "output: file is a file; choose another folder"),
+        (
+            ["train", "quickstart", "--dry-run", "output_dir=file/x"],
+            "output_dir: file is a file; choose another folder",
+        ),
+        (["train", "quickstart", "output_dir=/sealed/x"], "output_dir: /sealed may not be written; choose another fol"),
+        (["report", "run", "-o", "/sealed/x.html"], "--output: /sealed may not be written; choose another folder"),
     ],
 )
 def test_where_nothing_can_be_written_is_told(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "d.html").mkdir()
-    assert cli.main(words) == 2
+    (tmp_path / "sealed").mkdir()
+    access = os.access  # the superuser's tests may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: "sealed" not in str(path) and access(path, mode))
+    assert cli.main([word.replace("/sealed", str(tmp_path / "sealed")) for word in words]) == 2
+    said = said.replace("/sealed", str(tmp_path / "sealed"))
     assert said in capsys.readouterr().err

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 
 from coevolve import noise
 from coevolve.collate import collate, plain_rows
+from coevolve.held_out import EVALUATED
 from coevolve.interfaces import Task, TurnSource
 from coevolve.measure import episode_parts, mean_reward, means, outcome, spoken
 from coevolve.plays import chain
@@ -39,9 +40,6 @@ from coevolve.rollout import Stage, rollout
 from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]
-
-PROBLEMS = 256
-"""Default number of held-out problems; fewer if the task has fewer."""
 
 SEED = 0
 """Default seed, so that two runs are compared on the same problems with the same random numbers."""
@@ -255,11 +253,11 @@ def gains(start: Sequence[Row], trained: Sequence[Row]) -> list[Row]:
 
 
 def choose(task: Task, problems: int | None) -> list[Problem]:
-    """Return this many held-out problems (None: PROBLEMS, or all if there are fewer), always the same ones."""
+    """Return this many held-out problems (None: EVALUATED, or all if there are fewer), always the same ones."""
     available = len(task.test)
     if not available:
         raise ValueError(f"the task {type(task).__name__} has no held-out problems, its test is empty")
-    wanted = min(PROBLEMS, available) if problems is None else problems
+    wanted = min(EVALUATED, available) if problems is None else problems
     if not 1 <= wanted <= available:
         raise ValueError(f"{wanted} problems asked for; {type(task).__name__} has {available} held out")
     return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]

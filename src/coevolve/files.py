@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,18 +27,21 @@ def read_text(file: Path, content: bytes | None = None) -> str:
 
 
 def check_place(file: Path, key: str) -> None:
-    """Raise ValueError, which begins with the key, for a file that cannot be written, because its path is a folder or
-    one of its parents is a file."""
+    """Raise ValueError, which begins with the key, for a file that cannot be written, because its path is a folder,
+    or as ``check_folder`` does for its parent."""
     if file.is_dir():
         raise ValueError(f"{key} {file} is a folder; name a file")
     check_folder(file.parent, key)
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Raise ValueError, which begins with the key, if the folder or one of its parents is a file."""
-    for one in (folder, *folder.parents):
-        if one.exists() and not one.is_dir():
-            raise ValueError(f"{key}: {one} is a file; choose another folder")
+    """Raise ValueError, which begins with the key, if the folder or one of its parents is a file, or may not be
+    written."""
+    there = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    if not there.is_dir():
+        raise ValueError(f"{key}: {there} is a file; choose another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{key}: {there} may not be written; choose another folder")
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ Listener = Callable[[Mapping[str, Any]], None]
 _LINES = 10  # per training, spread evenly
 _SILENCE = 60.0  # seconds without a line after which the next step is printed
 
-_SHOWN = {"reward": "reward", "kl": "KL", "objective": "r-eta*KL", "tokens_per_second": "tok/s"}
+_SHOWN = {"reward": "reward", "kl": "KL", "objective": "objective", "tokens_per_second": "tok/s"}
 
 
 @contextmanager

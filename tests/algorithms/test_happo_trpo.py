@@ -1,5 +1,6 @@
 """HAPPO and the trust region: what follows from an update, by hand, and what they are for one agent."""
 
+import inspect
 import math
 
 import pytest
@@ -13,6 +14,15 @@ from coevolve.algorithms.happo import joint_ratio
 from coevolve.algorithms.losses import KL_WEIGHT
 from coevolve.credit import crossed
 from coevolve.types import Lesson, Outputs, Targets
+
+
+@pytest.mark.parametrize(
+    ("rule", "own"), [(happo, {"credit", "penalty"}), (trpo, {"trust", "penalty"})], ids=["happo", "trpo"]
+)
+def test_defaults_are_those_of_ppo_but_for_its_own(rule, own):
+    """Both write their signatures out, with fewer settings than ppo's: a default that moves there moves here."""
+    theirs, ours = ppo().settings, {name: p.default for name, p in inspect.signature(rule).parameters.items()}
+    assert {name for name, default in ours.items() if theirs.get(name) != default} == own
 
 
 def test_the_others_advantages_are_multiplied_by_the_ratio_of_the_joint():

@@ -112,7 +112,7 @@ def test_where_the_kl_of_a_role_is_known_it_is_what_its_reward_cost(tmp_path):
             (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = {section.id: section for section in findings(find([tmp_path]))}
     rows = {row[0]: row for row in found["differences"].rows}
-    assert rows["r - eta*KL (pioneer alone)"][1:4] == ("ppo - cory", len(SEEDS), pytest.approx(-1.0))
+    assert rows["objective (pioneer alone)"][1:4] == ("ppo - cory", len(SEEDS), pytest.approx(-1.0))
     assert rows["reward at a KL of 0.250 nats (pioneer alone)"][3] == pytest.approx(0.3 - 0.4)
     assert [row[2] for row in found["frontier"].rows] == [pytest.approx(0.25), pytest.approx(0.5)]
     for section in ("equal-kl", "frontier", "differences", "groups"):
@@ -253,6 +253,6 @@ def test_an_objective_over_other_learners_is_not_compared():
         for name, eta, more in (("both", 1.0, {"bob__kl": [0.0, 1.0]}), ("one", 2.0, {}))
     )  # fmt: skip
     found = {section.id: section for section in findings([*both, *one])}
-    assert "r - eta*KL" not in {row[0] for row in found["differences"].rows}
-    assert "in the weight of the KL or in who learns: r - eta*KL." in found["differences"].sentence
+    assert "objective" not in {row[0] for row in found["differences"].rows}
+    assert "in the weight of the KL or in who learns: objective." in found["differences"].sentence
     assert found["equal-kl"].sentence.endswith("which are unlike here.")

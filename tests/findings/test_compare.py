@@ -122,10 +122,9 @@ def test_groups_without_a_common_seed_are_not_compared():
 def test_the_objective_is_compared_at_equal_eta_only():
     other = [run(f"c-{s}", s, recipe(s, 1.0, steps=9), reward=[0.0, 1.0], objective=[0.0, 2.0]) for s in (0, 1)]
     found = compared(group("a", 1.0, [1.0, 2.0]), group("b", 0.5, [1.0, 2.0]), other)
-    assert [one[1] for one in found.rows if one[0] == "r - eta*KL"] == ["c - a"]
+    assert [one[1] for one in found.rows if one[0] == "objective"] == ["c - a"]
     assert (
-        "Not compared between groups that differ in the weight of the KL or in who learns: r - eta*KL."
-        in found.sentence
+        "Not compared between groups that differ in the weight of the KL or in who learns: objective." in found.sentence
     )
 
 
@@ -145,7 +144,7 @@ def test_the_weight_of_the_kl_is_the_one_that_was_used():
     said, silent = runs("said", {"name": "ppo", "eta": 0.3}, 0.3), runs("silent", {"name": "ppo"}, 0.3)
     low, high = (runs(f"beta{beta}", {"name": "rloo", "beta": beta}, beta) for beta in (0.02, 0.3))
     found = compared(said, silent, low, high, adapts)
-    rows = {one[1] for one in found.rows if one[0] == "r - eta*KL"}
+    rows = {one[1] for one in found.rows if one[0] == "objective"}
     assert rows == {"silent - said", "beta0.3 - said", "beta0.3 - silent"}
 
 
@@ -172,8 +171,8 @@ def test_the_table_of_groups():
         ["peak reward", "b", 1, 5.0, None, None],
         ["mean reward over training", "a", 3, 1.0, 0.5, 1.5],
         ["mean reward over training", "b", 1, 3.0, None, None],
-        ["r - eta*KL", "a", 3, 1.0, 0.5, 1.5],
-        ["r - eta*KL", "b", 1, 2.5, None, None],
+        ["objective", "a", 3, 1.0, 0.5, 1.5],
+        ["objective", "b", 1, 2.5, None, None],
     ]
 
 

@@ -251,7 +251,7 @@ def test_the_paper_has_every_section_and_picture(tmp_path):
     assert links[0] == "my%20report-curves.png" and "my%20report-frontier.png" in links
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1:])
     assert "| final reward | a\\|b | 2 | 2.50 | 2.00 | 3.00 |" in text
-    assert "KL, r - eta\\*KL, entropy" in text
+    assert "KL, objective (the reward less the weighted KL), entropy" in text
     for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 

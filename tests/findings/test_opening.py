@@ -38,7 +38,7 @@ def test_an_objective_below_its_start_is_an_alarm():
     reward = [0.1 * i for i in range(40)]
     paid = [1.0 - 0.1 * i for i in range(40)]
     [alarm] = opening([run(reward=reward, objective=paid)]).alarms
-    assert alarm.startswith("r - eta*KL fell below its start (team), from step ")
+    assert alarm.startswith("objective fell below its start (team), from step ")
     assert opening([run(reward=reward, objective=reward)]).alarms == []
 
 

@@ -94,7 +94,7 @@ def test_alarms_stand_on_the_first_screen(visit, tmp_path):
     lines = [{"step": i, "reward": 1.0 + i / 10, "objective": 1.0 - i / 10, "turns": 1} for i in range(40)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     tab = visit(write_page(find([folder]), tmp_path / "report.html"), "overview")
-    assert "r - eta*KL fell below its start (team)" in tab.inner_text(".alarms")
+    assert "objective fell below its start (team)" in tab.inner_text(".alarms")
     assert "No held-out problem was played" in tab.inner_text("#overview-part")
 
 

@@ -39,6 +39,12 @@ def at_checkpoint(one: argparse.ArgumentParser) -> None:
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
 
 
+def on_held_out(one: argparse.ArgumentParser, default: int) -> None:
+    """Add ``--problems``, for commands that play held-out problems. default: how many they play if it is left out."""
+    about = f"how many held-out problems; default: {default}, or all if the task has fewer"
+    one.add_argument("--problems", type=int, metavar="N", help=about)
+
+
 def resuming(one: argparse.ArgumentParser) -> None:
     """Add ``--resume``, for commands that train by a recipe."""
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, overriding, quiet, trusting
+from coevolve.commands import Commands, command, on_held_out, overriding, quiet, trusting
 from coevolve.console import say
+from coevolve.held_out import ADVISED
 
 
 def add(commands: Commands) -> None:
@@ -15,8 +16,10 @@ def add(commands: Commands) -> None:
     )
     one.add_argument("run", type=Path, help="a run directory or a recipe; its start policies are measured")
     overriding(one)
-    one.add_argument("--problems", type=int, default=32, metavar="N", help="how many held-out problems (32)")
-    one.add_argument("--members", type=int, default=4, metavar="N", help="how often each is played (4)")
+    on_held_out(one, ADVISED)
+    one.add_argument(
+        "--members", type=int, default=4, metavar="N", help="how often each is played; default: %(default)s"
+    )
     trusting(one)
 
 
@@ -38,11 +41,12 @@ def advise(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.overrides[0]}: a run is taken as it was trained; only a recipe takes overrides")
     else:
         recipe = recipe_of(RunDir(args.run), args.trust_code)
-    if args.problems < 1:
-        raise ValueError(f"--problems is {args.problems}; want at least 1")
+    problems = ADVISED if args.problems is None else args.problems
+    if problems < 1:
+        raise ValueError(f"--problems is {problems}; want at least 1")
     check(recipe)
     pretrain(recipe)
-    found = measure(recipe, args.problems, args.members)
+    found = measure(recipe, problems, args.members)
     say(f"{found['play']}: {found['problems']} held-out problems, {found['members']} times each, by start policies")
     for row in found["rows"] + found.get("credits", []):
         say("  " + "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))

@@ -12,7 +12,7 @@ def add(commands: Commands) -> None:
     one = command(commands, "chat", chat, "play an exported team on what you type, a line a problem")
     one.add_argument("team", type=Path, help="a folder that `coevolve export` wrote")
     one.add_argument("--greedy", action="store_true", help="the most likely token always, instead of sampling")
-    one.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampling; the same one says the same")
+    one.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampling; default: %(default)s")
     trusting(one)
 
 

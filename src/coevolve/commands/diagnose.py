@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, at_checkpoint, command, quiet, trusting
+from coevolve.commands import Commands, at_checkpoint, command, on_held_out, quiet, trusting
 from coevolve.console import say
+from coevolve.held_out import DIAGNOSED
 
 
 def add(commands: Commands) -> None:
@@ -18,7 +19,7 @@ def add(commands: Commands) -> None:
         "--with", dest="beside", type=Path, nargs="+", action="extend", default=[], metavar="OTHER",
         help="runs, or their checkpoint folders, for cross-play",
     )  # fmt: skip
-    one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
+    on_held_out(one, DIAGNOSED)
     at_checkpoint(one)
     trusting(one)
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from coevolve.commands import Commands, at_checkpoint, command, overriding, quiet, trusting
+from coevolve.commands import Commands, at_checkpoint, command, on_held_out, overriding, quiet, trusting
 from coevolve.files import check_place
+from coevolve.held_out import EVALUATED
 
 
 def add(commands: Commands) -> None:
@@ -16,8 +17,9 @@ def add(commands: Commands) -> None:
         "run", type=Path, help="a run directory, or a recipe (a file, or a packaged one's name) to play untrained"
     )
     overriding(one)
-    one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
-    one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
+    on_held_out(one, EVALUATED)
+    about = "samples of each, for pass@k and best of k; default: %(default)s"
+    one.add_argument("--samples", type=int, default=1, metavar="N", help=about)
     at_checkpoint(one)
     one.add_argument("--play", metavar="NAME", help="another play than the run was trained with, such as rounds")
     one.add_argument("--decoding", choices=("greedy", "sampled"), help="one alone, without the time of the other")

@@ -13,8 +13,8 @@ _HOST, _PORT = "127.0.0.1", 8000
 def add(commands: Commands) -> None:
     one = command(commands, "serve", serve, "answer OpenAI's chat completions with a team")
     one.add_argument("team", type=Path, help="a folder that `coevolve export` wrote, or a run directory")
-    one.add_argument("--host", default=_HOST, help=f"the address to listen at ({_HOST}: programs of this machine only)")
-    one.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"({_PORT}; 0 is any free one)")
+    one.add_argument("--host", default=_HOST, help="the address to listen at; default: %(default)s, this machine only")
+    one.add_argument("--port", type=int, default=_PORT, metavar="N", help="default: %(default)s; 0 is any free one")
     trusting(one)
 
 

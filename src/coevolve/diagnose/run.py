@@ -13,15 +13,13 @@ from coevolve.diagnose.entrants import Entrant, build, entrant, others, verified
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose, team_name
+from coevolve.held_out import DIAGNOSED
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.build import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import plain
 from coevolve.types import PolicyName
-
-PROBLEMS = 64
-"""Default number of held-out problems; fewer where the task has fewer."""
 
 MEMBERS = 4
 """Episodes on each problem in every condition, at least."""
@@ -74,9 +72,9 @@ def diagnose(
 def _scene(host: Entrant, policies: Mapping[PolicyName, LocalLearner], problems: int | None) -> Scene:
     made, sampling = parts(host.recipe), host.recipe.sampling
     task = made.task()
-    held_out = choose(task, min(PROBLEMS, len(task.test)) if problems is None else problems)
+    held_out = choose(task, min(DIAGNOSED, len(task.test)) if problems is None else problems)
     # A task with few problems gets more members of each, so that as many episodes are sampled.
-    members = max(MEMBERS, MEMBERS * PROBLEMS // len(task.test))
+    members = max(MEMBERS, MEMBERS * DIAGNOSED // len(task.test))
     return Scene(
         play=made.play(),
         cast=host.cast,

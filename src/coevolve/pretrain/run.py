@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from coevolve.console import say
+from coevolve.files import check_folder
 from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CHECKPOINT, HELD_OUT, CausalLMRecipe, Recipe, folder_of, load
@@ -48,9 +49,8 @@ def check_resume(recipe: Path, overrides: list[str]) -> None:
 
 
 def _check(folder: Path) -> None:
-    """Raise ValueError for a folder that holds anything but a pre-training run. Changes nothing."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output_dir: {folder} is a file; choose another output_dir")
+    """Raise ValueError for a folder that cannot be written, or holds other than pre-training. Changes nothing."""
+    check_folder(folder, "output_dir")
     recipe = folder / "recipe.yaml"
     if recipe.is_file() and "kind" not in load_yaml(recipe):
         raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")

@@ -17,6 +17,12 @@ _REMOVED = ".removed"
 _UNABLE = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that do not sync folders, such as some network file systems."""
 
+_NO_PLACE = tuple(
+    getattr(errno, name)
+    for name in ("EACCES", "EEXIST", "EINVAL", "ELOOP", "ENAMETOOLONG", "ENOENT", "ENOTDIR", "EPERM", "EROFS")
+)
+"""Errors of making a folder where none can be: another path is to be chosen."""
+
 
 def write_text(file: Path, text: str) -> None:
     """Replace a file at once, or not at all. Raises OSError (a full disk) and leaves the old file intact."""
@@ -81,9 +87,16 @@ def is_left_over(name: str) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents as ``mkdir -p`` does, and sync the names of the new folders."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make a folder and its parents as ``mkdir -p`` does, and sync the names of the new folders.
+
+    Raises ValueError for one that cannot be there, and OSError for a shortage or a failure of the disk."""
+    missing = [one for one in (folder, *folder.parents) if not os.path.exists(one)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in _NO_PLACE:
+            raise
+        raise ValueError(f"the folder {folder} cannot be made ({error.strerror}); choose another one") from error
     for one in missing:
         sync(one.parent)
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coevolve.files import parse_json, read_text
+from coevolve.files import check_folder, parse_json, read_text
 from coevolve.recipe.inputs import dump
 from coevolve.runs import durable, environment, lock, shapes, signature
 
@@ -104,9 +104,8 @@ class RunDir:
             )
 
     def check_free(self) -> None:
-        """Raise ValueError if a new run cannot start here: the folder already holds a run, or other files."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"output_dir: {self.path} is a file; choose another output_dir")
+        """Raise ValueError if a new run cannot start here: the folder cannot be written, or holds something."""
+        check_folder(self.path, "output_dir")
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(
                 f"{self.path} already holds a run; pass --resume to go on (in Python resume=True), or another "

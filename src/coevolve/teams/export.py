@@ -35,6 +35,7 @@ from coevolve.recipe.inputs import Dumper
 from coevolve.recipe.read import anchored, is_code, names_file
 from coevolve.recipe.schema import Recipe
 from coevolve.runs import checkpoint
+from coevolve.runs.durable import make_folder
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays, rows_in
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
@@ -87,7 +88,7 @@ def export(
     beside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        beside.mkdir(parents=True)
+        make_folder(beside)
         with kept(folder) as copy:  # a run that still trains deletes its old checkpoints
             trained = int(checkpoint.verify(copy)["step"])
             _write(beside, directory, recipe, copy, trained, merge)

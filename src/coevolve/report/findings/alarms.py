@@ -176,11 +176,11 @@ def _fall(run: Run) -> Iterator[Alarm]:
 
 
 def _overpaid(run: Run) -> Iterator[Alarm]:
-    """Yield an alarm if the objective of PPO and CORY, reward minus eta * KL, ends below its start."""
+    """Yield an alarm if the objective, reward minus eta * KL, ends below its start."""
     steps, values = _known(run, "objective")
     if len(values) > 1:
         limit = _start(values) - NOISE * _noise(values)
-        yield from _below("r - eta*KL fell below its start", "team", steps, values, limit)
+        yield from _below("objective fell below its start", "team", steps, values, limit)
 
 
 def _noise(values: Floats) -> float:

@@ -62,7 +62,7 @@ class Reward:
             " These teams differ in their roles or play, and a mean over all turns would be one over unlike turns. "
             f"Compared is what {self.role} earns, who speaks first in all of them and hears nobody, and on held-out "
             "problems each policy alone"
-            + ("." if self.priced else "; r - eta*KL is known of all turns only, and is not.")
+            + ("." if self.priced else "; the objective is known of all turns only, and is not.")
         )
 
     def of_kl(self, groups: Sequence[Group]) -> str:

@@ -10,18 +10,18 @@ import numpy as np
 from coevolve.report.findings.curves import Moved, as_column, moved
 from coevolve.report.wording import and_list, number
 
-_METRICS = {"reward": "reward", "objective": "r - eta*KL"}
-"""Metric -> its name, for the metrics that a training may aim at."""
+_METRICS = ("reward", "objective")
+"""The metrics that a training may aim at."""
 
 
 def ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Moved]:
     """Return name -> how it moved, for the reward and the objective, if a run's metrics have them."""
-    found = {name: moved(as_column(lines, key)) for key, name in _METRICS.items()}
+    found = {name: moved(as_column(lines, name)) for name in _METRICS}
     return {name: one for name, one in found.items() if np.isfinite([one.start, one.final]).all()}
 
 
 def rise(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line: ``reward 1.07 -> 3.65 (+9.1 standard errors), r - eta*KL 0.97 -> 1.58; means of ...``."""
+    """Return a line: ``reward 1.07 -> 3.65 (+9.1 standard errors), objective 0.97 -> 1.58; means of ...``."""
     found = ends(lines)
     if not found:
         return "no turn was scored"
@@ -31,12 +31,12 @@ def rise(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sentence(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``The reward rose from 1.07 to 3.65, and r - eta*KL rose from 0.97 to 1.58.``"""
+    """Return ``The reward rose from 1.07 to 3.65, and the objective rose from 0.97 to 1.58.``"""
     found = ends(lines)
     if not found:
         return "No turn was scored."
     said = [f"{name} {_verb(one)} from {number(one.start)} to {number(one.final)}" for name, one in found.items()]
-    return f"The {', and '.join(said)}."
+    return f"The {', and the '.join(said)}."
 
 
 def footnote(lines: Sequence[Mapping[str, Any]]) -> str:

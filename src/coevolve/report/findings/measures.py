@@ -70,7 +70,7 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward
 
 
 def _objective(groups: Sequence[Group], reward: Reward) -> Measure:
-    title, agree = f"r - eta*KL{reward.whose}", _WEIGHT if reward.role else _PRICE
+    title, agree = f"objective{reward.whose}", _WEIGHT if reward.role else _PRICE
     return _measure(title, groups, lambda run: final(column(run, reward.objective)), agree)
 
 

@@ -16,7 +16,7 @@ from coevolve.report.section import Cell, Plot, Section, Series
 from coevolve.report.wording import number
 
 _COLUMNS = (
-    "run", "seed", "steps", "reward at start", "peak reward", "final reward", "KL (nats/turn)", "r - eta*KL",
+    "run", "seed", "steps", "reward at start", "peak reward", "final reward", "KL (nats/turn)", "objective",
     "entropy (nats/token)", "length (tokens)", "tokens/s", "seconds",
 )  # fmt: skip
 _POINTS = 20_000
@@ -31,8 +31,8 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 def _summary(runs: Sequence[Run]) -> Section:
     sentence = (
         "Start, peak and final are the first, the largest and the last mean over a tenth of the run's steps; KL, "
-        "r - eta*KL, entropy and length are means over the last tenth; seconds are those of the steps, without loading "
-        "and saving."
+        "objective (the reward less the weighted KL), entropy and length are means over the last tenth; seconds are "
+        "those of the steps, without loading and saving."
     )
     if unlike(arms(runs)):
         sentence += " Rewards are means over all turns, which are unlike in these teams."
