@@ -144,7 +144,7 @@ def test_half_of_a_rise_is_lost():
 
 def test_an_objective_below_its_start_cost_more_than_it_gained():
     """Every other of the last steps is 0.1 above the level, and the limit 0.8387 below 0."""
-    alarm = ("r - eta*KL fell below its start", "team", 41)
+    alarm = ("objective fell below its start", "team", 41)
     assert found(objective=shaky((0, 41), (-0.95, 19))) == [alarm]
     assert found(objective=shaky((0, 41), (-0.93, 19))) == []
     assert found(objective=edge(1.0, 0.99, 41)) == [alarm]  # nothing is noise there
