@@ -1,4 +1,4 @@
-"""Warnings of a running training, each given once: rewards that cancel out, turns or a critic without a signal."""
+"""Warnings about a training, each given once: rewards that cancel out, turns or a critic without a signal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from coevolve.pay import alike
-from coevolve.types import Episode, Lesson, Metrics, PolicyName, Row, Targets
+from coevolve.types import Algorithm, Episode, Lesson, Metrics, PolicyName, Row, Sampling, Targets
 
 _MANY_ALONE = 0.25
 """The share of turns without peers above which to warn."""
@@ -39,6 +39,17 @@ class Cautions:
         if what not in self.said:
             self.said.add(what)
             warnings.warn(text, stacklevel=4)
+
+    def of_settings(self, sampling: Sampling, algorithm: Algorithm) -> None:
+        """Warn about settings, before the first step."""
+        if sampling.truncated:
+            self._say(
+                "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, "
+                "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
+                "truncated",
+            )
+        if algorithm.caution:
+            self._say(algorithm.caution, "algorithm")
 
     def of_problems(self, batch_size: int, members: int, problems: int) -> None:
         """Warn if a step has the same problem several times. problems: number of training problems of the task."""

@@ -102,14 +102,6 @@ def context(engine: TurnSource, policy: PolicyName) -> int | None:
     return None if found is None else found(policy)
 
 
-def served(engine: TurnSource, policy: PolicyName) -> bool:
-    """Return whether a policy's turns come from a server: its engine, of several behind one interface the policy's own
-    (``engine_of``), returns them one by one (``Overlapping``)."""
-    engine_of = getattr(engine, "engine_of", None)
-    own = engine if engine_of is None else engine_of(policy)
-    return getattr(own, "overlapped", None) is not None
-
-
 class Overlapping(Protocol):
     """The type of ``engine.overlapped``, an optional method of engines that return turns one by one (servers).
 

@@ -16,12 +16,11 @@ from coevolve import checks, defaults, noise
 from coevolve.ahead import Ahead, staleness_of
 from coevolve.cautions import Cautions
 from coevolve.collate import collate, plain_rows, rows_of
-from coevolve.doubts import doubts
 from coevolve.dynamic_sampling import with_others
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose, evaluate
 from coevolve.faults import ShortageError, blame, closed_after, during, one_line
-from coevolve.interfaces import Engine, Learner, Task, served
+from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
 from coevolve.live import pay
 from coevolve.measure import Clock, learnt, note_parts, step_metrics
@@ -115,11 +114,9 @@ class Trainer:
         checks.check_task(task)
         # Before models are loaded and servers started.
         checks.check_corrected(getattr(self.engine, "staleness", 0), algorithm)
-        asked = {name: _asked(name, one, algorithm) for name, one in policies.items()}
-        for line in _doubts(self, asked, threads):
-            warnings.warn(line, stacklevel=2)
-        self.policies = _built(self, asked, workers, threads)
+        self.policies = _built(self, policies, workers, threads)
         checks.check_critics(self.policies, algorithm.critic)
+        self.cautions.of_settings(sampling, algorithm)
         self.cautions.of_problems(self.batch_size, self.members, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
         """Learners that this trainer built; their processes end with a run."""
@@ -512,36 +509,17 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
     return noise.permutation(n, seed, "shuffle", epoch)
 
 
-def _asked(name: PolicyName, value: str | PolicySpec | Learner, algorithm: Algorithm) -> PolicySpec | Learner:
-    """Return the spec of a model, or the learner that was given. Raises ValueError for what is no learner."""
-    if isinstance(value, str | PolicySpec):
-        return PolicySpec(model=value) if isinstance(value, str) else value
-    checks.check_learner(name, value, algorithm)
-    return value
-
-
-def _doubts(
-    trainer: Trainer, policies: Mapping[PolicyName, PolicySpec | Learner], threads: int | None
-) -> Iterator[str]:
-    """Return what is doubtful about a trainer's settings. threads: of PyTorch, which it does not keep."""
-    return doubts(
-        algorithm=trainer.algorithm,
-        sampling=trainer.sampling,
-        cast=trainer.cast,
-        policies={name: one if isinstance(one, PolicySpec) else one.spec for name, one in policies.items()},
-        steps=trainer.steps,
-        reset_every=trainer.reset_every,
-        threads=threads,
-        served=[name for name in trainer.speakers if served(trainer.engine, name)],
-    )
-
-
 def _built(
-    trainer: Trainer, policies: Mapping[PolicyName, PolicySpec | Learner], workers: Workers, threads: int | None
+    trainer: Trainer, policies: Mapping[PolicyName, str | PolicySpec | Learner], workers: Workers, threads: int | None
 ) -> dict[PolicyName, Learner]:
     """Return learners as given; the others are loaded together, so that equal start models share one reference."""
-    specs = {name: one for name, one in policies.items() if isinstance(one, PolicySpec)}
-    given = {name: one for name, one in policies.items() if not isinstance(one, PolicySpec)}
+    specs, given = dict[PolicyName, PolicySpec](), dict[PolicyName, Learner]()
+    for name, value in policies.items():
+        if isinstance(value, str | PolicySpec):
+            specs[name] = PolicySpec(model=value) if isinstance(value, str) else value
+        else:
+            checks.check_learner(name, value, trainer.algorithm)
+            given[name] = value
     algorithm, turns = trainer.algorithm, trainer.batch_size * trainer.members * len(trainer.cast(0))
     how: dict[str, Any] = {"reference": algorithm.reference, "critic": algorithm.critic, "workers": workers}
     how |= {"steps": trainer.steps, "seed": trainer.seed, "threads": threads}

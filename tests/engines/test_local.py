@@ -295,7 +295,7 @@ def test_local_engines_that_share_a_base_take_turns(micro_model: str) -> None:
     engine = RoutedEngine({"a": LocalEngine(max_tokens=1024)}, LocalEngine())
     engine.publish([policy.published(0) for policy in policies.values()])
     says = {name: make_says([[5, 6, 7, 8]] * 32, Sampling(60), name) for name in policies}
-    alone = {name: engine.engine_of(name).generate({name: says[name]})[name] for name in policies}
+    alone = {name: engine.of(name).generate({name: says[name]})[name] for name in policies}
     assert [t.action_ids for t in alone["a"]] != [t.action_ids for t in alone["b"]]
     for _ in range(3):
         assert engine.generate(says) == alone

@@ -1286,9 +1286,9 @@ def test_policies_share_an_engine_where_they_can(micro_model: str, micro_gpt2: s
     recipe = Recipe(roles={n: n for n in specs}, policies=specs, output_dir="run", **made)  # type: ignore[arg-type]
     routed = parts(recipe).engine()
     assert isinstance(routed, RoutedEngine)
-    of = [id(routed.engine_of(name)) for name in specs]
+    of = [id(routed.of(name)) for name in specs]
     assert of[0] == of[1] and len(set(of)) == 4
-    assert isinstance(routed.engine_of("e"), LocalEngine)
+    assert isinstance(routed.of("e"), LocalEngine)
     assert dataclasses.replace(recipe.policies["a"], engine=None).engine is None
 
 

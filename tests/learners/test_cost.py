@@ -263,7 +263,7 @@ def test_the_cards_of_servers_are_no_cards_of_ranks() -> None:
     recipe = load_recipe(str(RECIPES / "cory-gsm8k-qwen2.5-1.5b-8gpu.yaml"))
     engine = parts(recipe).engine()
     assert isinstance(engine, RoutedEngine) and recipe.learner is not None
-    servers = [engine.engine_of(name) for name in recipe.policies]
+    servers = [engine.of(name) for name in recipe.policies]
     cards = [int(one.start["devices"]) for one in servers if isinstance(one, ServerEngine) and one.start is not None]
     first = [int(spec.device.removeprefix("cuda:")) for spec in recipe.policies.values()]
     ranks = [card for one in first for card in range(one, one + recipe.learner["ranks"])]

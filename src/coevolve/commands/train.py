@@ -74,10 +74,12 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     """Print the plan of a training. Raises ValueError for mistakes that training would report before its first step,
     except in models."""
     from coevolve.recipe.build import check
+    from coevolve.recipe.warned import warn_of_settings
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
     check(recipe)  # finds mistakes before the import of torch, which takes seconds
+    warn_of_settings(recipe)
     trackers.check(recipe.report_to)
     from coevolve.recipe.plan import plan, problems
     from coevolve.runtime.placement import check_threads
@@ -154,6 +156,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.late import collector_off
     from coevolve.progress import progress
     from coevolve.recipe.build import build
+    from coevolve.recipe.warned import warn_of_settings
     from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir
 
@@ -163,6 +166,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
         with trackers(recipe.report_to, place.path, record) as callbacks:
             with during("building the team"), collector_off():
+                warn_of_settings(recipe)
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
                 say(_computing(trainer.computing(), recipe.sampling))

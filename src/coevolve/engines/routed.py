@@ -32,7 +32,7 @@ class RoutedEngine:
         self.in_use: list[Engine] = []
         """The engines that were given weights: the others are never called."""
 
-    def engine_of(self, policy: PolicyName) -> Engine:
+    def of(self, policy: PolicyName) -> Engine:
         """The engine that samples this policy."""
         return self.own.get(policy, self.others)
 
@@ -46,26 +46,26 @@ class RoutedEngine:
     def publish(self, news: Sequence[Published]) -> None:
         """Publish to each engine the policies that it samples; engines without any are not called."""
         for engine in self.all:
-            if mine := [new for new in news if self.engine_of(new.name) is engine]:
+            if mine := [new for new in news if self.of(new.name) is engine]:
                 engine.publish(mine)
                 if engine not in self.in_use:
                     self.in_use.append(engine)
 
     def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
         """Return the token ids of a prompt."""
-        return self.engine_of(policy).encode(policy, prompt)
+        return self.of(policy).encode(policy, prompt)
 
     def context(self, policy: PolicyName) -> int | None:
         """Return the context length of a policy's model; None if its engine does not say."""
-        return context(self.engine_of(policy), policy)
+        return context(self.of(policy), policy)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         """Sample one turn per say, in the order given."""
 
         def there(names: Sequence[PolicyName]) -> Mapping[PolicyName, list[Turn]]:
-            return self.engine_of(names[0]).generate({name: says[name] for name in names})
+            return self.of(names[0]).generate({name: says[name] for name in names})
 
-        return side_by_side({name: self.engine_of(name) for name in says}, list(says), there, id)
+        return side_by_side({name: self.of(name) for name in says}, list(says), there, id)
 
     @property
     def staleness(self) -> int:
@@ -85,7 +85,7 @@ class RoutedEngine:
     ) -> Iterator[Callable[[Say, Callable[[Turn], None]], None]]:
         with ExitStack() as stack:
             asks = {id(one): stack.enter_context(one.overlapped(inbox)) for one in self.in_use}  # type: ignore[attr-defined]
-            yield lambda say, then: asks[id(self.engine_of(say.policy))](say, then)
+            yield lambda say, then: asks[id(self.of(say.policy))](say, then)
 
     def rest(self) -> None:
         """Let every engine give back memory while the learners work."""

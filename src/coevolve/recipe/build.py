@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from coevolve.plays import PLAYS
 from coevolve.recipe.components import resolve
 from coevolve.recipe.read import places
 from coevolve.recipe.schema import Recipe
-from coevolve.recipe.unused import unused_keys
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Cast, Play, PolicyName
@@ -193,8 +191,6 @@ def _named(recipe: Recipe) -> list[str]:
 def build(recipe: Recipe) -> Trainer:
     """Build a recipe's trainer; its models are pre-trained and loaded. Raises ValueError naming the key or file."""
     made = check(recipe)
-    for line in unused_keys(recipe, made.algorithm):
-        warnings.warn(line, stacklevel=2)
     pretrain(recipe)
     with blame("play"):
         play = made.play()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coevolve.cautions import Cautions
 from coevolve.checks import check_corrected, check_task
-from coevolve.doubts import doubts
-from coevolve.engines import SERVERS
 from coevolve.engines.on_gpus import slow_on_gpus
 from coevolve.faults import blame
 from coevolve.learners.sizes import weightless
@@ -19,7 +17,6 @@ from coevolve.recipe.build import Parts, parts
 from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trial import asked, trial
-from coevolve.recipe.unused import unused_keys
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import PolicyName
 
@@ -31,8 +28,7 @@ def plan(recipe: Recipe) -> str:
     checked = parts(recipe)
     algorithm = checked.algorithm
     check_corrected(max((one.get("staleness", 0) for one in recipe.engines), default=0), algorithm)
-    for line in doubts_of(recipe, checked):
-        warnings.warn(line, stacklevel=2)
+    Cautions().of_settings(recipe.sampling, algorithm)
     whole = _shown({"name": recipe.algorithm["name"], **algorithm.settings})
     lines = [
         f"would write {recipe.output_dir}",
@@ -50,19 +46,6 @@ def plan(recipe: Recipe) -> str:
         ),
     ]
     return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
-
-
-def doubts_of(recipe: Recipe, checked: Parts) -> Iterator[str]:
-    """Yield what is doubtful about the settings, as building and training warn of it."""
-    yield from unused_keys(recipe, checked.algorithm)
-    served = [name for name, spec in recipe.policies.items() if recipe.engine_of(spec)["name"] in SERVERS]
-    numbers = {key: getattr(recipe, key) for key in ("sampling", "policies", "steps", "reset_every", "threads")}
-    yield from doubts(
-        algorithm=checked.algorithm,
-        cast=checked.cast(),
-        served=[name for name in served if name not in recipe.silent],
-        **numbers,
-    )
 
 
 def problems(recipe: Recipe) -> Iterator[str]:

@@ -2,20 +2,15 @@
 
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from toy import toy
 
-from coevolve import LocalEngine, PolicySpec, cli, magrpo
-from coevolve.engines.routed import RoutedEngine
-from coevolve.interfaces import served
-from coevolve.recipe.build import parts
+from coevolve import cli
 from coevolve.recipe.packaged import packaged
-from coevolve.recipe.plan import doubts_of
 from coevolve.recipe.read import load_recipe
+from coevolve.recipe.warned import warn_of_settings
 
-QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
+QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
 UNCORRECTED = (
     "turns come from a server, and algorithm.mismatch is none, so ratios are to the server's log-probabilities, which "
     "differ from the learner's by rounding; algorithm.mismatch=tis corrects the difference (docs/objectives.md)"
@@ -25,13 +20,14 @@ MAGRPO = "algorithm={name: magrpo, estimator: k2}"
 
 
 def said(*overrides):
-    """Of a recipe, as a dry run has it."""
-    recipe = load_recipe(QUICKSTART, overrides)
-    return list(doubts_of(recipe, parts(recipe)))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warn_of_settings(load_recipe(QUICKSTART, overrides))
+    return [str(one.message) for one in found]
 
 
 def test_threads_beyond_the_cores_are_told(monkeypatch):
-    monkeypatch.setattr("coevolve.doubts.cores", lambda: 2)
+    monkeypatch.setattr("coevolve.recipe.warned.cores", lambda: 2)
     assert said("threads=2") == []
     assert said("threads=3") == ["threads is 3 on a machine of 2 cores, where they wait for each other"]
 
@@ -83,46 +79,9 @@ def test_what_does_nothing_or_is_missing_is_said(overrides, lines):
 def test_packaged_recipes_have_nothing_to_be_said():
     for path in packaged().values():
         if "kind:" not in path.read_text():
-            recipe = load_recipe(path)
-            checked = parts(recipe)
-            known = (checked.algorithm.caution or "none", "top_k, top_p")  # what a paper asks for, and is told of
-            assert [line for line in doubts_of(recipe, checked) if not line.startswith(known)] == []
-
-
-def test_a_trainer_says_what_a_dry_run_says(micro_model, monkeypatch):
-    monkeypatch.setattr("coevolve.doubts.cores", lambda: 2)
-    monkeypatch.setattr(LocalEngine, "overlapped", True, raising=False)  # as servers have it
-    late = PolicySpec(str(micro_model), warmup_steps=3, value_learning_rate=0.1)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        own = {"ann": late, "bob": PolicySpec(str(micro_model), weights="frozen")}
-        toy(micro_model, policies=own, algorithm=magrpo(), every=3, steps=3, reset_every=3, threads=3)
-    assert {one.filename for one in found} == {toy.__code__.co_filename}  # the line that makes the trainer
-    assert [str(one.message) for one in found] == [
-        "policies.ann.value_learning_rate does nothing: the algorithm gives this policy no critic",
-        "policies.ann.warmup_steps is 3 of 3 steps, so its rate only rises",
-        f"ann: {UNCORRECTED}",
-        "reset_every is 3, and with 3 steps nothing is ever reset",
-        "cast: exchange changes nothing: who plays what is the same in all 3 steps",
-        "threads is 3 on a machine of 2 cores, where they wait for each other",
-    ]
-
-
-def test_a_policys_own_server_is_known(micro_model):
-    server, local = SimpleNamespace(overlapped=True), LocalEngine()
-    both = RoutedEngine({"ann": server}, local)
-    assert (served(both, "ann"), served(both, "bob"), served(server, "ann")) == (True, False, True)
-
-
-def test_training_says_each_once(capsys, tmp_path, monkeypatch):
-    """Also a recipe's unused keys, which a trainer cannot know."""
-    monkeypatch.chdir(tmp_path)
-    how = ["algorithm={name: magrpo, estimator: k1}", "members=2", "reset_every=2", "steps=2", "batch_size=8"]
-    assert cli.main(["train", "posg-chicken-joint", *how, "cast=exchange"]) == 0
-    err = capsys.readouterr().err
-    assert err.count("algorithm.estimator does nothing while beta is 0.0") == 1
-    assert err.count("reset_every is 2, and with 2 steps") == 1
-    assert err.count("cast: exchange changes nothing") == 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                warn_of_settings(load_recipe(path))
 
 
 def test_a_dry_run_says_them_and_the_algorithms_own(capsys, tmp_path, monkeypatch):
