@@ -156,41 +156,6 @@ def test_dry_run_tries_a_step(recipe, override, why, capsys):
     assert "a trial with empty answers ends: " in said and why in said
 
 
-def test_dry_run_refuses_prompts_that_do_not_fit_with_the_new_tokens(capsys):
-    """By the rule of training, in tokens of the policy's own model; one problem of many is enough."""
-    Path("mine.py").write_text(
-        "from coevolve import Problem, score\n\n\nclass Mine:\n"
-        "    train = test = [Problem(str(i)) for i in range(100)]\n"
-        "    def prompt(self, p, role, heard):\n        return ' a' * (900 if p.id == '77' else 10)\n\n"
-        "    reward = prompt\n\n\n"
-        "async def ask(p, team):\n    await score(team, [await team['pioneer'](), await team['observer']()])\n"
-    )
-    how = ["train", QUICKSTART, "--dry-run", "task=mine.py:Mine"]
-    assert cli.main([*how, "sampling.max_new_tokens=124"]) == 0
-    line = "#   ann reads at most 900 tokens (100 problems, empty answers); its model's context is 1,024\n"
-    assert line in capsys.readouterr().out
-    assert cli.main([*how, "sampling.max_new_tokens=[4, 125]"]) == 2
-    said = (
-        "role 'pioneer', policy 'ann', problem '77': a prompt of 900 tokens and 125 new ones exceed the model's "
-        "context of 1024; shorten the task's prompts, lower sampling.max_new_tokens"
-    )
-    assert said in capsys.readouterr().err
-    assert cli.main([*how, "sampling.max_new_tokens=125", "play=mine.py:ask"]) == 0  # whose episodes may cost money
-    assert "ann reads at most 10 tokens (2 problems, " in capsys.readouterr().out
-
-
-def test_dry_run_of_prompts_that_cannot_be_counted(capsys, monkeypatch):
-    """Of a model that is not here, training finds out; an engine of one's own may have another limit."""
-    how = ["train", QUICKSTART, "--dry-run", "sampling.max_new_tokens=1020"]
-    Path("mine.py").write_text("class Mine:\n    pass\n")
-    assert cli.main([*how, "engine=mine.py:Mine"]) == 0
-    assert "tokens (" not in capsys.readouterr().out
-    monkeypatch.setattr("coevolve.recipe.lengths.models.is_to_pretrain", lambda name: True)
-    assert cli.main(how) == 0
-    unknown = "#   how many tokens ann, bob would read is not known: coevolve-tiny has yet to be pre-trained\n"
-    assert unknown in capsys.readouterr().out
-
-
 def test_dry_run_of_more_members_than_can_be_tried(capsys):
     assert cli.main(["train", "posg-chicken-joint", "--dry-run", "members=2000"]) == 0
     assert "# no trial: with all members it would be of 2,000 episodes\n" in capsys.readouterr().out

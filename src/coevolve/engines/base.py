@@ -86,7 +86,7 @@ class BaseEngine:
 
     def check_context(self, say: Say) -> None:
         """Raise ValueError for a prompt that leaves no room for the new tokens."""
-        check_fits(say, self.context(say.policy))
+        _check_context(say, self.context(say.policy))
 
     def turn(self, say: Say, sample: Sample) -> Turn:
         """Return one sample as a turn."""
@@ -117,8 +117,7 @@ class BaseEngine:
         ]
 
 
-def check_fits(say: Say, context: int) -> None:
-    """Raise ValueError for a prompt that leaves no room for the new tokens in a model's context."""
+def _check_context(say: Say, context: int) -> None:
     prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
     if prompt + new > context:
         raise ValueError(

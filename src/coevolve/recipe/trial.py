@@ -16,12 +16,11 @@ import torch
 
 from coevolve.checks import check_cast, checked, plain_state
 from coevolve.collate import collate, rows_of
-from coevolve.engines.scripted import Script, ScriptedEngine
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame, one_line
 from coevolve.interfaces import Task
 from coevolve.live import pay
 from coevolve.recipe.build import Parts, parts
-from coevolve.recipe.lengths import prompt_lengths
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
 from coevolve.rollout import Stage, rollout
@@ -30,7 +29,6 @@ from coevolve.types import Batch, Case, Episode, Lesson, PolicyName, Problem, Sa
 _MOST_TURNS = 200  # of an episode: prompts may grow with every turn
 _MOST_EPISODES = 1_000
 _MOST_TO_COUNT = 100_000  # of an episode that is played to count them
-_MOST_PROMPTS = 256  # problems whose prompts are counted
 _SHOWN = 120  # characters of a prompt's beginning and of its end
 
 
@@ -74,8 +72,8 @@ class TooManyTurnsError(ValueError):
     """A play went on for longer than is tried here."""
 
 
-def silence(most: int, episodes: int = 1) -> Script:
-    """Return a script of empty turns. It raises TooManyTurnsError at more than ``most`` turns an episode."""
+def silent(most: int, episodes: int = 1) -> ScriptedEngine:
+    """Return an engine whose turns are empty. It raises TooManyTurnsError at more than ``most`` turns an episode."""
     said = itertools.count()
 
     def nothing(role: str, problem: str, member: int, number: int) -> str:
@@ -83,13 +81,13 @@ def silence(most: int, episodes: int = 1) -> Script:
             raise TooManyTurnsError(f"more than {most:,} turns an episode, too many to count here")
         return ""
 
-    return nothing
+    return ScriptedEngine(nothing)
 
 
 def asked(recipe: Recipe, checked: Parts) -> list[dict[PolicyName, list[Say]]]:
     """Return the turns that each call of generate in one episode asks for, by the policies of step 0. It is played
     without models and without the task. Raises ValueError for a play that does not run without its problems."""
-    engine = ScriptedEngine(silence(_MOST_TO_COUNT))
+    engine = silent(_MOST_TO_COUNT)
     stage = Stage(checked.cast()(0), NoTask(), engine, recipe.sampling)
     rollout(checked.play(), [Problem("planned")], stage)
     return engine.calls
@@ -109,10 +107,10 @@ def trial(recipe: Recipe, task: Task) -> Iterator[str]:
     if episodes > _MOST_EPISODES:
         yield f"# no trial: with all members it would be of {episodes:,} episodes"
         return
-    engine = ScriptedEngine(silence(_MOST_TURNS, episodes))
+    engine = silent(_MOST_TURNS, episodes)
     free = cast(_Free, type(type(task).__name__, (_Free,), {})(task))  # of the task's name, which messages say
     stage = Stage(cast_at(0), cast(Task, free), engine, recipe.sampling)
-    ended, excused, lengths = None, False, list[str]()
+    ended, excused = None, False
     try:
         found = rollout(parts(recipe).play(), problems, stage, members=recipe.members)
     except ValueError as error:  # of a play of one's own, a service that is not here may be the cause
@@ -120,10 +118,9 @@ def trial(recipe: Recipe, task: Task) -> Iterator[str]:
     else:
         try:
             _taught(recipe, found, stage)
-            lengths += _lengths(recipe, task, stage)
         except ValueError as error:
-            ended, excused = error, isinstance(error, TooManyTurnsError)
-    yield from (*_told(recipe, engine), *lengths)
+            ended = error
+    yield from _told(recipe, engine)
     if ended is not None:
         said = f"a trial with empty answers ends: {one_line(str(ended))}"
         if not excused:
@@ -136,13 +133,6 @@ def _told(recipe: Recipe, engine: ScriptedEngine) -> list[str]:
     first = {say.role: say for call in reversed(engine.calls) for says in call.values() for say in reversed(says)}
     said = {role: _cut(engine.read(say.prompt_ids)) for role, say in first.items()}
     return [f"#   {role} is told: {said[role]}" for role in recipe.roles if role in said]
-
-
-def _lengths(recipe: Recipe, task: Task, stage: Stage) -> Iterator[str]:
-    """Return the lengths of the first problems' prompts. A play of one's own, whose episodes may cost money, is played
-    on no more problems than before."""
-    problems = list(itertools.islice(task.train, 2 if code_in([recipe.play]) else _MOST_PROMPTS))
-    return prompt_lengths(recipe, parts(recipe).play(), problems, stage, silence(_MOST_TURNS, len(problems)))
 
 
 def _cut(prompt: str) -> str:
