@@ -50,7 +50,8 @@ def check_resume(recipe: Path, overrides: list[str]) -> None:
 
 def _check(folder: Path) -> None:
     """Raise ValueError for a folder that cannot be written, or holds other than pre-training. Changes nothing."""
-    check_folder(folder, "output_dir")
+    if not (folder / "model").is_dir():  # a finished one is only read
+        check_folder(folder, "output_dir")
     recipe = folder / "recipe.yaml"
     if recipe.is_file() and "kind" not in load_yaml(recipe):
         raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")

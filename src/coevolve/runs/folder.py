@@ -92,6 +92,8 @@ class RunDir:
 
     def check(self, steps: int, resume: bool) -> None:
         """Raise ValueError if a training of this many steps cannot start here, or be resumed. Changes nothing."""
+        if not resume:
+            check_folder(self.path, "output_dir")  # before its lock, which may be out of reach
         lock.check(self.path)
         if not resume:
             self.check_free()
