@@ -352,11 +352,11 @@ def test_one_decoding_has_the_rows_that_it_has_beside_the_other(run: Path, tmp_p
     both = evaluate_run(run, problems=4)
     written = (run / "eval.json").read_text()
     for decoding in ("greedy", "sampled"):
-        alone = evaluate_run(run, problems=4, decodings=[decoding], output=tmp_path / "it.json")
+        alone = evaluate_run(run, problems=4, decodings=[decoding], output=tmp_path / "new" / "it.json")
         numbers = [{**row, "seconds": 0.0} for row in both["rows"] if row["decoding"] == decoding]
         assert [{**row, "seconds": 0.0} for row in alone["rows"]] == numbers
         assert len(numbers) == 3 + 4
-        assert json.loads((tmp_path / "it.json").read_text()) == alone
+        assert json.loads((tmp_path / "new" / "it.json").read_text()) == alone
         evaluate_run(run, problems=4, decodings=[decoding])
     assert (run / "eval.json").read_text() == written
 

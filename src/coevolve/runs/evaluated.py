@@ -20,7 +20,7 @@ from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
 from coevolve.runs import lock
-from coevolve.runs.durable import check_writable, write_text
+from coevolve.runs.durable import check_writable, make_folder, write_text
 from coevolve.runs.folder import RunDir, plain, steps_of
 from coevolve.runs.trained import checkpoint_of, kept, recipe_of, without_cluster
 from coevolve.trainer import Trainer
@@ -72,6 +72,7 @@ def measure_run(
         folder = stack.enter_context(kept(found))
         checkpoints.verify(folder)
         if output is not None:
+            make_folder(output.parent)
             check_writable(output)  # before hours of work whose result could not be written
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
         stack.enter_context(closed_after([trainer]))
@@ -130,6 +131,7 @@ def evaluate_recipe(
     if not trust_code:
         need_trust(path, recipe.record())
     if output is not None:
+        make_folder(output.parent)
         check_writable(output)
     trainer = build(recipe.model_copy(update={"learner": without_cluster(recipe.learner)}))
     with closed_after([trainer]):
