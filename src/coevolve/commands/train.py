@@ -90,7 +90,7 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     # Last, so that the plan is printed even if the task cannot be built here, or the run exists or is being trained.
     for line in problems(recipe):
         say(line)
-    RunDir(recipe.output_dir).check(recipe.steps, resume)
+    RunDir(recipe.output_dir).check(recipe.steps, resume, recipe.record())
 
 
 def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
@@ -103,7 +103,7 @@ def _fitted(recipe: Recipe, resume: bool, dry_run: bool) -> Recipe:
     check(recipe)  # finds mistakes before the import of torch, which takes seconds
     if not dry_run and not _by_torchrun(recipe):
         trackers.check(recipe.report_to)
-        RunDir(recipe.output_dir).check(recipe.steps, resume)
+        RunDir(recipe.output_dir).check(recipe.steps, resume, recipe.record())
         pretrain(recipe)
     from coevolve.recipe.fit import fitted
 
@@ -163,7 +163,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     done: list[int] = []
     record, run, place = recipe.record(), RunDir(recipe.output_dir), RunDir(recipe.output_dir.absolute())
     try:
-        run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
+        run.check(recipe.steps, resume, record)  # before models are loaded, or pre-trained
         with trackers(recipe.report_to, place.path, record) as callbacks:
             with during("building the team"), collector_off():
                 warn_of_settings(recipe)

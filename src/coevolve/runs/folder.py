@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.files import check_folder, parse_json, read_text
-from coevolve.recipe.inputs import dump
+from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable, environment, lock, shapes, signature
+from coevolve.runs.identity import same_recipe
 
 _CHECKPOINT = "checkpoint-"
 _SAVED = ".saved"
@@ -90,15 +91,16 @@ class RunDir:
         """Return the finished checkpoints, oldest first."""
         return sorted(filter(is_checkpoint, self.path.glob(f"{_CHECKPOINT}*")), key=steps_of)
 
-    def check(self, steps: int, resume: bool) -> None:
-        """Raise ValueError if a training of this many steps cannot start here, or be resumed. Changes nothing."""
+    def check(self, steps: int, resume: bool, recipe: Mapping[str, Any] | None = None) -> None:
+        """Raise ValueError if a training of this many steps cannot start here, or be resumed. recipe: as of
+        ``check_resume``. Changes nothing."""
         if not resume:
             check_folder(self.path, "output_dir")  # before its lock, which may be out of reach
         lock.check(self.path)
         if not resume:
             self.check_free()
             return
-        self.check_resume(steps)
+        self.check_resume(steps, recipe)
         if self.lost_checkpoints:
             raise ValueError(
                 f"{self.path} has metrics of {self.lines} steps, and no checkpoint to go on from; bring one back, or "
@@ -118,8 +120,9 @@ class RunDir:
             shown = ", ".join(map(repr, foreign[:3])) + (", ..." if len(foreign) > 3 else "")
             raise ValueError(f"output_dir: {self.path} holds {shown} and no run; choose an empty or a new folder")
 
-    def check_resume(self, steps: int) -> None:
-        """Raise ValueError if there is no run here that a training of this many steps can go on with."""
+    def check_resume(self, steps: int, recipe: Mapping[str, Any] | None = None) -> None:
+        """Raise ValueError if there is no run here that a training of this many steps can go on with. recipe: that
+        training's, to be compared with the run's before its models are loaded."""
         found = self.checkpoints()
         described = found or (self.path / "recipe.yaml").is_file() or not read_lines(self.metrics)
         if not self.begun or not described:
@@ -129,6 +132,8 @@ class RunDir:
                 f"{self.path} is at step {done}, beyond the {steps} steps asked for; "
                 "ask for more (steps=...), or choose another output_dir"
             )
+        if recipe is not None and (file := self.path / "recipe.yaml").is_file():
+            same_recipe(self.path, load_yaml(file), recipe)
 
     def create(self) -> int:
         """Make the folder of a new run; return its first step, 0. Raises ValueError as ``check_free`` does."""

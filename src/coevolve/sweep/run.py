@@ -11,11 +11,9 @@ from coevolve import faults
 from coevolve.console import WIDE, console
 from coevolve.files import check_folder
 from coevolve.late import torch
-from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.packaged import located
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.folder import RunDir, steps_of
-from coevolve.runs.identity import same_recipe
 from coevolve.runs.lock import alone
 from coevolve.runtime.cores import cores
 from coevolve.sweep.grid import grid
@@ -112,8 +110,7 @@ def newest_step(recipe: Recipe) -> int:
     run = RunDir(recipe.output_dir)
     if not (run.checkpoints() or run.lines):
         return 0
-    run.check_resume(recipe.steps)
-    same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
+    run.check_resume(recipe.steps, recipe.record())
     return max(map(steps_of, run.checkpoints()), default=0)
 
 
