@@ -240,7 +240,12 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["eval", "nowhere.yaml"], "no file nowhere.yaml"),
         (["eval", "nowhere.yaml", "--checkpoint", "3"], "--checkpoint is for runs"),
         (["eval", "nowhere", "seed=1"], "seed=1: a run is evaluated as it was trained"),
-        (["eval", "nowhere"], "nowhere is no run"),
+        (
+            ["eval", "nowhere"],
+            "nowhere is no run: there is no such folder; name the folder that `coevolve train` wrote",
+        ),
+        (["eval", "run/checkpoint-4"], "run/checkpoint-4 is a checkpoint of a run; name run, and --checkpoint 4"),
+        (["train", QUICKSTART, "algorithm={name:", "magrpo}"], "; the shell splits at blanks: quote all of it"),
         (["pretrain", "nowhere.yaml"], "error: no file nowhere.yaml"),
         (["pretrain", "pretrain-tinny"], "no recipe of the package has that name; did you mean 'pretrain-tiny'?"),
         (["pretrain", "quickstart"], "quickstart.yaml: kind is None; a pre-training recipe has"),
@@ -259,6 +264,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, capsys):
     ("words", "said"),
     [
         (["trian", QUICKSTART], "no command 'trian'; did you mean 'train'?"),
+        (
+            ["train", QUICKSTART, "--dryrun"],
+            "unknown argument '--dryrun'; did you mean '--dry-run'?; `coevolve train --h",
+        ),
+        (
+            ["doctor", "--clster"],
+            "unknown argument '--clster'; did you mean '--cluster'?; `coevolve doctor --help` lis",
+        ),
         ([], "no command; `coevolve --help` lists them"),
     ],
 )

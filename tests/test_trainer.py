@@ -788,6 +788,12 @@ def test_mistakes_are_named(micro_model):
         toy(micro_model, cast=lambda i: {"pioneer": "ann" if i < 3 else "cat", "observer": "bob"})
     with pytest.raises(ValueError, match="weights is 'lroa'; want one of full, lora, frozen"):
         PolicySpec(model="m", weights="lroa")
+    with pytest.raises(
+        ValueError, match=r"trainer: policies is \['ann', 'bob'\]; want name -> model, PolicySpec or le"
+    ):
+        toy(micro_model, policies=["ann", "bob"])
+    with pytest.raises(ValueError, match=r"the task is the class Lucky; call it: Lucky\(...\)"):
+        Trainer(task=Lucky, play=chain(), cast=fixed({"a": "x"}), policies={"x": str(micro_model)}, algorithm=ppo())
     with pytest.raises(ValueError, match="task SimpleNamespace has no test"):
         Trainer(
             task=SimpleNamespace(train=Lucky.train),

@@ -103,6 +103,8 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
     episodes: their number per step. Raises ValueError for a role without a known policy, and for more turns per step
     than any machine can handle.
     """
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"trainer: policies is {shown(policies)}; want name -> model, PolicySpec or learner")
     check_names("policies", policies)
     if (turns := episodes * len(_cast_at(cast, 0))) > _MOST_TURNS:
         raise ValueError(
@@ -146,8 +148,10 @@ def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:
 
 
 def check_task(task: Any) -> None:
-    """Raise ValueError for an object that is no task, for problems of another type, for ids that are no text or occur
-    twice, and for no training problems."""
+    """Raise ValueError for an object that is no task (a class is none), for problems of another type, for ids that are
+    no text or occur twice, and for no training problems."""
+    if inspect.isclass(task):
+        raise ValueError(f"the task is the class {task.__name__}; call it: {task.__name__}(...)")
     for part in ("train", "test", "prompt", "reward"):
         if not hasattr(task, part):
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")

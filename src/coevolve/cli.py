@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     stray = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
     if stray:
-        parser.error(f"unknown argument {stray[0]!r}")
+        parser.error(_no_argument(stray[0], words[0], commands.get(words[0], parser)))
     args.overrides = [*getattr(args, "overrides", ()), *rest]  # argparse stops collecting at the first option
     command: Callable[[argparse.Namespace], None] = args.command
     with warnings.catch_warnings(), faults.signals():
@@ -102,6 +102,14 @@ def _no_command(word: str, commands: Iterable[str]) -> str:
     from coevolve.names import did_you_mean
 
     return f"no command {word!r}{did_you_mean(word, commands)}; `coevolve --help` lists them"
+
+
+def _no_argument(word: str, command: str, parser: argparse.ArgumentParser) -> str:
+    """Return the message for an unknown argument of a command."""
+    from coevolve.names import did_you_mean
+
+    options = [option for action in parser._actions for option in action.option_strings]
+    return f"unknown argument {word!r}{did_you_mean(word, options)}; `coevolve {command} --help` lists them"
 
 
 def _recipe_is_late(command: str, args: argparse.Namespace, rest: Sequence[str]) -> str:

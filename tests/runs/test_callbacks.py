@@ -107,6 +107,8 @@ def test_what_is_no_callback(micro_model, wrong, said):
     with pytest.raises(ValueError) as caught:
         toy(micro_model, callbacks=[wrong])
     assert said in str(caught.value)
+    with pytest.raises(ValueError, match=r"^callbacks: want a list of them, found <(class|built-in)"):
+        toy(micro_model, callbacks=wrong)
 
 
 @pytest.fixture

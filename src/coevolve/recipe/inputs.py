@@ -202,7 +202,10 @@ def _parsed(text: str, where: str, *, lines: bool) -> Any:
         value = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if lines and error.problem_mark else ""
-        raise ValueError(f"{where}{line}: not YAML: {error.problem or error.context}") from error
+        cut = (
+            "" if lines or "<stream end>" not in str(error.problem) else "; the shell splits at blanks: quote all of it"
+        )
+        raise ValueError(f"{where}{line}: not YAML: {error.problem or error.context}{cut}") from error
     except yaml.reader.ReaderError as error:
         line = f", line {text.count(chr(10), 0, error.position) + 1}" if lines else ""
         raise ValueError(f"{where}{line}: not YAML: the character U+{error.character:04X}; want plain text") from error

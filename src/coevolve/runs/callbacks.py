@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.faults import blame
+from coevolve.files import shown
 
 EVENTS = (
     "on_train_begin",
@@ -98,7 +99,10 @@ def name_of(callback: Any) -> str:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the callbacks as a tuple. Raises ValueError for a class, or an object without any event's method."""
+    """Return the callbacks as a tuple. Raises ValueError for anything but a list of them, for a class, and for an
+    object without any event's method."""
+    if not isinstance(callbacks, Sequence):
+        raise ValueError(f"callbacks: want a list of them, found {shown(callbacks)}")
     for callback in callbacks:
         if inspect.isclass(callback):
             raise ValueError(f"callbacks: {callback.__name__} is a class; make one of it: {callback.__name__}()")

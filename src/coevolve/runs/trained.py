@@ -15,16 +15,21 @@ from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.recipe.validate import validate
-from coevolve.runs.folder import RunDir, steps_of
+from coevolve.runs.folder import RunDir, is_checkpoint, steps_of
 from coevolve.runs.lock import alone
 from coevolve.runs.signature import not_own
 
 
 def checkpoint_of(run: RunDir, step: int | None) -> Path:
     """Return the folder of the checkpoint of this step (None: the newest). Raises ValueError if there is none."""
-    if not (run.path / "recipe.yaml").is_file():
+    if is_checkpoint(run.path):
         raise ValueError(
-            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote; "
+            f"{run.path} is a checkpoint of a run; name {run.path.parent}, and --checkpoint {steps_of(run.path)}"
+        )
+    if not (run.path / "recipe.yaml").is_file():
+        why = "it has no recipe.yaml" if run.path.is_dir() else "there is no such folder"
+        raise ValueError(
+            f"{run.path} is no run: {why}; name the folder that `coevolve train` wrote; "
             "eval and advise take a recipe, too: a .yaml, or a name that `coevolve recipes` lists"
         )
     found = {steps_of(folder): folder for folder in run.checkpoints()}
