@@ -143,7 +143,7 @@ def test_who_cannot_play_with_whom(run, tmp_path):
         ([other_roles], "its roles are first, second; those of this run are pioneer, observer"),
         ([other_task], "its task is .*sentiment.*; that of this run is .*Lucky"),
         ([run], "is among the teams twice"),
-        ([tmp_path / "nothing"], "is no run: it has no recipe"),
+        ([tmp_path / "nothing"], "is no run: there is no such folder"),
         ([run / "checkpoint-3"], "has no checkpoint of step 3; there are 2, 4"),
     ]:
         with pytest.raises(ValueError, match=why):
