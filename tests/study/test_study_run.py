@@ -712,7 +712,7 @@ def test_a_run_that_is_made_again_is_compared_with_the_one_of_this_processor(her
     kept_by_hand(here, curves={"reward": [2.0]}, machine=ours)
     shutil.copytree(here / "results", here / run.RUNS / "again" / "results")
     monkeypatch.setattr(run, "_train", lambda *given: {})
-    assert run.again(read(here / "claims.yaml"), "toys", 0) == []
+    assert run.again(read(here / "claims.yaml"), "toys", 0) == ([], [])
 
 
 @pytest.mark.parametrize(("said", "seed"), [("", 2), (", evaluation_seed: 0", 0)])
