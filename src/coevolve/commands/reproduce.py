@@ -13,18 +13,21 @@ from coevolve.files import check_place
 if TYPE_CHECKING:
     from coevolve.study.claims import Book
 
+_STUDY = Path("study/claims.yaml")
+_TIERS = "how many seeds; verdicts take full; default: %(default)s"
+
 
 def add(commands: Commands) -> None:
     one = command(commands, "reproduce", reproduce, "decide the papers' claims by rule, from runs that are kept")
     one.add_argument("claims", nargs="*", metavar="claim", help="C1, M1, ...; default: all that can be run here")
-    one.add_argument("--tier", choices=("quick", "full"), default="quick", help="how many seeds; verdicts take full")
+    one.add_argument("--tier", choices=("quick", "full"), default="quick", help=_TIERS)
     one.add_argument("--seeds", metavar="A..B", help="these seeds instead, to share the work among machines")
     side_by_side(one)
     instead = one.add_mutually_exclusive_group()
     instead.add_argument("--list", action="store_true", help="all claims with state, cost and verdict, and stop")
     instead.add_argument("--again", metavar="ARM/SEED", help="make one run anew and compare it with its kept result")
     instead.add_argument("--page", type=Path, metavar="FILE", help="write the page alone, .md or .html, and stop")
-    one.add_argument("--study", type=Path, default=Path("study/claims.yaml"), metavar="FILE", help="the claims")
+    one.add_argument("--study", type=Path, default=_STUDY, metavar="FILE", help="the claims; default: %(default)s")
 
 
 def reproduce(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from coevolve.files import shown
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
-from coevolve.runs.folder import RunDir, gap, read_lines
+from coevolve.runs.folder import RunDir, gap, is_checkpoint, read_lines
 from coevolve.runs.identity import free_keys, ordered
 from coevolve.runs.signature import check_stays
 
@@ -97,6 +97,8 @@ def find(paths: Iterable[Path]) -> list[Run]:
         one = RunDir(path).metrics.is_file()
         inside = [path] if one else sorted(file.parent for file in path.glob("*/metrics.jsonl"))
         if not inside:
+            if is_checkpoint(path):
+                raise ValueError(f"{path} is a checkpoint of a run, which has no metrics; name {path.parent}")
             raise ValueError(f"{path} is no run directory and has none in it: no metrics.jsonl")
         if not (inside := [folder for folder in inside if one or not _pretrains(folder)]):
             raise ValueError(f"{path}: the runs in it pre-train models, of which there is no report")
