@@ -237,7 +237,7 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["train", QUICKSTART, "report_to=wandbb"], "report_to: unknown 'wandbb'"),
         (["train", QUICKSTART, "policies.ann.model=./no/model"], "no/model"),
         (["report", "nowhere"], "nowhere is no run directory"),
-        (["report", "run/checkpoint-3"], "run/checkpoint-3 is a checkpoint of a run, which has no metrics; name run"),
+        (["report", "run/checkpoint-3"], "run/checkpoint-3 is a checkpoint, which has no metrics; name its run, run"),
         (["eval", "nowhere.yaml"], "no file nowhere.yaml"),
         (["eval", "nowhere.yaml", "--checkpoint", "3"], "--checkpoint is for runs"),
         (["eval", "nowhere", "seed=1"], "seed=1: a run is evaluated as it was trained"),

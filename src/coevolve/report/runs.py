@@ -98,7 +98,7 @@ def find(paths: Iterable[Path]) -> list[Run]:
         inside = [path] if one else sorted(file.parent for file in path.glob("*/metrics.jsonl"))
         if not inside:
             if is_checkpoint(path):
-                raise ValueError(f"{path} is a checkpoint of a run, which has no metrics; name {path.parent}")
+                raise ValueError(f"{path} is a checkpoint, which has no metrics; name its run, {path.parent}")
             raise ValueError(f"{path} is no run directory and has none in it: no metrics.jsonl")
         if not (inside := [folder for folder in inside if one or not _pretrains(folder)]):
             raise ValueError(f"{path}: the runs in it pre-train models, of which there is no report")
