@@ -142,6 +142,15 @@ def test_a_part_is_weighted_by_the_ends_that_have_it():
     assert found == [{"parts/x": 2.5, "parts/y": 3.0}]
 
 
+def test_weights_that_miss_one_by_rounding_do_not_change_a_part():
+    """Six ends of 1/6, which is .9999999999999999 in sum."""
+    forked = episode()
+    forked.joints += forked.joints * 5
+    assert sum(weight for _, weight in endings(forked)) < 1.0
+    found = episode_parts([forked], Parts([{"x": 3.0, "y": 3.0}, *[{"x": 0.0}] * 5]))
+    assert found == [{"parts/x": 0.5, "parts/y": 3.0}]
+
+
 def test_the_continuations_of_a_chosen_answer_have_all_its_weight():
     """The chosen one's return leaves the later reward out, so the answer that was not chosen is no end."""
     forked = episode()

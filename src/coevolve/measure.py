@@ -175,7 +175,12 @@ def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
         for name, value in part.items():
             total, weights = sums[number].get(name, (0.0, 0.0))
             sums[number][name] = total + float(value) * weight, weights + weight
-    return [{f"parts/{name}": total / weights for name, (total, weights) in one.items()} for one in sums]
+    return [{f"parts/{name}": _weighed(*over) for name, over in one.items()} for one in sums]
+
+
+def _weighed(total: float, weights: float) -> float:
+    """Return a weighted mean. The weights of all endings are 1, but for rounding, which shall not change the mean."""
+    return total if math.isclose(weights, 1.0) else total / weights
 
 
 def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Mapping[str, float]]:
